@@ -1,0 +1,31 @@
+# lerobot_room(<room> DEPS <rooms and libraries>)
+#   One static library per folder of src/lerobot, and one test program per folder of tests.
+#   tests/includes_test.py checks that a room includes only rooms above it in docs/architecture.md.
+function(lerobot_room room)
+  cmake_parse_arguments(arg "" "" "DEPS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/*.cpp)
+  if(sources)
+    add_library(lerobot_${room} STATIC ${sources})
+    target_include_directories(lerobot_${room} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(lerobot_${room} PUBLIC ${arg_DEPS})
+  else()
+    add_library(lerobot_${room} INTERFACE)
+    target_include_directories(lerobot_${room} INTERFACE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(lerobot_${room} INTERFACE ${arg_DEPS})
+  endif()
+endfunction()
+
+function(lerobot_room_tests room)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/*_test.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(lerobot_${room}_tests ${sources})
+  target_link_libraries(lerobot_${room}_tests PRIVATE lerobot_${room} GTest::gmock GTest::gtest_main ${ARGN})
+  target_include_directories(lerobot_${room}_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(lerobot_${room}_tests PRIVATE
+    LEROBOT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    LEROBOT_PROGRAM_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  gtest_discover_tests(lerobot_${room}_tests TEST_PREFIX ${room}. DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 300)
+endfunction()

@@ -1,0 +1,103 @@
+#include "lerobot/base/random.h"
+
+#include <numeric>
+#include <utility>
+
+#include "lerobot/base/error.h"
+
+namespace lerobot {
+namespace {
+
+constexpr std::uint32_t kInitA = 0x43b0d7e5, kMultA = 0x931e8875;
+constexpr std::uint32_t kInitB = 0x8b51f9dd, kMultB = 0x58f38ded;
+constexpr std::uint32_t kMixLeft = 0xca01f9dd, kMixRight = 0x4973f715;
+
+std::uint32_t mix(std::uint32_t x, std::uint32_t y) {
+  const std::uint32_t result = kMixLeft * x - kMixRight * y;
+  return result ^ (result >> 16);
+}
+
+}  // namespace
+
+SeedSequence::SeedSequence(std::span<const std::uint64_t> entropy) {
+  std::vector<std::uint32_t> words;
+  for (std::uint64_t value : entropy) {
+    words.push_back(static_cast<std::uint32_t>(value));
+    if (value >> 32) words.push_back(static_cast<std::uint32_t>(value >> 32));
+  }
+  std::uint32_t hash = kInitA;
+  const auto hashmix = [&hash](std::uint32_t value) {
+    value ^= hash;
+    hash *= kMultA;
+    value *= hash;
+    return value ^ (value >> 16);
+  };
+  for (std::size_t i = 0; i < pool_.size(); ++i)
+    pool_[i] = hashmix(i < words.size() ? words[i] : 0);
+  for (std::size_t source = 0; source < pool_.size(); ++source)
+    for (std::size_t target = 0; target < pool_.size(); ++target)
+      if (source != target) pool_[target] = mix(pool_[target], hashmix(pool_[source]));
+  for (std::size_t i = pool_.size(); i < words.size(); ++i)
+    for (auto& word : pool_) word = mix(word, hashmix(words[i]));
+}
+
+std::vector<std::uint32_t> SeedSequence::generate_state(std::size_t count) const {
+  std::vector<std::uint32_t> state(count);
+  std::uint32_t hash = kInitB;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t value = pool_[i % pool_.size()] ^ hash;
+    hash *= kMultB;
+    value *= hash;
+    state[i] = value ^ (value >> 16);
+  }
+  return state;
+}
+
+std::uint64_t SeedSequence::generate_uint64() const {
+  const auto words = generate_state(2);
+  return words[0] | static_cast<std::uint64_t>(words[1]) << 32;
+}
+
+std::uint64_t epoch_seed(std::uint64_t seed, std::uint64_t epoch) {
+  const std::uint64_t entropy[] = {seed, epoch};
+  return SeedSequence(entropy).generate_uint64();
+}
+
+Mt19937::Mt19937(std::uint32_t seed) {
+  words_[0] = seed;
+  for (std::uint32_t i = 1; i < kWords; ++i)
+    words_[i] = 1812433253u * (words_[i - 1] ^ (words_[i - 1] >> 30)) + i;
+}
+
+std::uint32_t Mt19937::next() {
+  if (position_ == kWords) {
+    for (int i = 0; i < kWords; ++i) {
+      const std::uint32_t bits =
+          (words_[i] & 0x80000000u) | (words_[(i + 1) % kWords] & 0x7fffffffu);
+      words_[i] = words_[(i + 397) % kWords] ^ (bits >> 1) ^ ((bits & 1) ? 0x9908b0dfu : 0u);
+    }
+    position_ = 0;
+  }
+  std::uint32_t y = words_[static_cast<std::size_t>(position_++)];
+  y ^= y >> 11;
+  y ^= (y << 7) & 0x9d2c5680u;
+  y ^= (y << 15) & 0xefc60000u;
+  return y ^ (y >> 18);
+}
+
+std::vector<std::int64_t> torch_randperm(std::int64_t n, std::uint64_t seed) {
+  // From 2^32 / 20 on torch draws 64-bit numbers, a different sequence.
+  if (n < 0 || n >= (std::int64_t{1} << 32) / 20)
+    fail("a random permutation of {} frames is not supported (at most {})", n,
+         (std::int64_t{1} << 32) / 20 - 1);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  Mt19937 generator(static_cast<std::uint32_t>(seed));
+  for (std::int64_t i = 0; i + 1 < n; ++i) {
+    const auto step = static_cast<std::int64_t>(generator.next() % static_cast<std::uint64_t>(n - i));
+    std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(i + step)]);
+  }
+  return order;
+}
+
+}  // namespace lerobot

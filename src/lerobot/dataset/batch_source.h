@@ -1,0 +1,33 @@
+// An endless, deterministic stream of batches: what the training loop draws from, whether the
+// dataset is local (MapLoader) or streamed.
+#pragma once
+
+#include <cstdint>
+
+#include "lerobot/dataset/batch.h"
+
+namespace lerobot::dataset {
+
+/// What a source has done since its construction. Times in seconds.
+struct SourceStatistics {
+  std::int64_t batches = 0;      // handed out by next()
+  std::int64_t samples = 0;
+  double waited_s = 0.0;         // next() blocked for this long in total
+};
+
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  /// The next batch; goes on with the next epoch by itself. Blocks until it is decoded. The first
+  /// error of any worker thread is thrown here, and again at every later call.
+  virtual Batch next() = 0;
+  /// next() in another thread that is blocked, or is called later, throws lerobot::Error at once.
+  virtual void stop() = 0;
+
+  /// Batches of one epoch of this rank.
+  virtual std::int64_t batches_per_epoch() const = 0;
+  virtual SourceStatistics statistics() const = 0;
+};
+
+}  // namespace lerobot::dataset

@@ -1,0 +1,53 @@
+// safetensors files (https://github.com/huggingface/safetensors): 8 bytes of header length, a JSON
+// header, then the tensors' bytes, little-endian and row-major.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace lerobot::serialization {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// A safetensors file opened for reading. The whole header is checked on opening: lengths, offsets,
+/// holes, overlaps, trailing bytes, duplicate keys, shape overflow; each is an Error that names the
+/// file and the tensor. Thread-safe.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+
+  /// In file order.
+  const std::vector<std::string>& names() const;
+  bool contains(std::string_view name) const;
+  const std::map<std::string, std::string>& metadata() const;
+  std::vector<std::int64_t> shape(std::string_view name) const;
+  at::ScalarType dtype(std::string_view name) const;
+  /// A copy of one tensor on the CPU. Throws Error naming the file and the tensor when absent.
+  at::Tensor tensor(std::string_view name) const;
+  /// Copies of all, in file order.
+  NamedTensors all() const;
+
+ private:
+  struct Contents;
+  std::unique_ptr<const Contents> contents_;
+};
+
+/// Writes tensors (any device; made contiguous) in the order that the Python library writes: larger
+/// element type first, then name. The header is padded with spaces to a multiple of 8. `metadata` is
+/// {"format": "pt"} for model files. The file is complete and flushed when this returns; on an Error
+/// nothing stays at `path`.
+void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace lerobot::serialization
