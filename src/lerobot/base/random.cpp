@@ -1,5 +1,6 @@
 #include "lerobot/base/random.h"
 
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -85,18 +86,29 @@ std::uint32_t Mt19937::next() {
   return y ^ (y >> 18);
 }
 
+void torch_shuffle(std::span<std::int64_t> values, std::uint64_t seed) {
+  // torch seeds the engine with the low half only.
+  Mt19937 generator(static_cast<std::uint32_t>(seed));
+  const std::uint64_t n = values.size();
+  // randperm_cpu in aten/src/ATen/native/TensorFactories.cpp: 32-bit draws would be visibly uneven
+  // for large n, so it has a second algorithm for them.
+  if (n < std::numeric_limits<std::uint32_t>::max() / 20) {
+    for (std::uint64_t i = 0; i + 1 < n; ++i)
+      std::swap(values[i], values[i + generator.next() % (n - i)]);
+    return;
+  }
+  for (std::uint64_t i = 0; i < n; ++i) {
+    const std::uint64_t high = generator.next();
+    const std::uint64_t draw = high << 32 | generator.next();
+    std::swap(values[i], values[draw % (i + 1)]);
+  }
+}
+
 std::vector<std::int64_t> torch_randperm(std::int64_t n, std::uint64_t seed) {
-  // From 2^32 / 20 on torch draws 64-bit numbers, a different sequence.
-  if (n < 0 || n >= (std::int64_t{1} << 32) / 20)
-    fail("a random permutation of {} frames is not supported (at most {})", n,
-         (std::int64_t{1} << 32) / 20 - 1);
+  if (n < 0) fail("the length of a permutation must not be negative, found {}", n);
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  Mt19937 generator(static_cast<std::uint32_t>(seed));
-  for (std::int64_t i = 0; i + 1 < n; ++i) {
-    const auto step = static_cast<std::int64_t>(generator.next() % static_cast<std::uint64_t>(n - i));
-    std::swap(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(i + step)]);
-  }
+  torch_shuffle(order, seed);
   return order;
 }
 

@@ -43,8 +43,13 @@ class Mt19937 {
   int position_ = kWords;
 };
 
-/// torch.randperm(n) on a fresh CPU generator seeded with `seed` (int64 indices, n below 2^32 / 20).
-/// Throws Error when n is negative or too large for that algorithm.
+/// Puts `values` into the order in which torch.randperm(values.size()) of a fresh CPU generator
+/// seeded with `seed` would pick them: new values[i] = old values[randperm[i]]. In place, so that a
+/// permutation of anything costs no second array.
+void torch_shuffle(std::span<std::int64_t> values, std::uint64_t seed);
+
+/// torch.randperm(n) on a fresh CPU generator seeded with `seed` (int64 indices). Throws Error when
+/// n is negative.
 std::vector<std::int64_t> torch_randperm(std::int64_t n, std::uint64_t seed);
 
 }  // namespace lerobot

@@ -1,0 +1,109 @@
+#include "lerobot/train/metrics.h"
+
+#include <cmath>
+
+#include <ATen/ops/add.h>
+#include <fmt/format.h>
+
+namespace lerobot::train {
+
+std::string format_big_number(double number) {
+  for (const char* suffix : {"", "K", "M", "B", "T", "Q"}) {
+    if (std::abs(number) < 1000.0) return fmt::format("{:.0f}{}", number, suffix);
+    number /= 1000.0;
+  }
+  return fmt::format("{}", number);
+}
+
+void Meter::add(double value) {
+  sum_ += value;
+  ++count_;
+}
+
+void Meter::add(const at::Tensor& value) {
+  if (value.is_cpu()) {
+    add(value.item().toDouble());
+    return;
+  }
+  const at::Tensor wide = value.detach().to(at::kDouble);
+  device_sum_ = device_sum_.defined() ? device_sum_ + wide : wide;
+  ++count_;
+}
+
+double Meter::average() const {
+  if (count_ == 0) return 0;
+  const double on_device = device_sum_.defined() ? device_sum_.item().toDouble() : 0.0;
+  return (sum_ + on_device) / static_cast<double>(count_);
+}
+
+void Meter::reset() {
+  sum_ = 0;
+  count_ = 0;
+  device_sum_.reset();
+}
+
+std::string Meter::text() const {
+  const double value = average();
+  switch (style_) {
+    case Style::kFixed3: return fmt::format("{}:{:.3f}", name_, value);
+    case Style::kFixed2: return fmt::format("{}:{:.2f}", name_, value);
+    case Style::kInteger: return fmt::format("{}:{:.0f}", name_, value);
+    case Style::kScientific: return fmt::format("{}:{:.1e}", name_, value);
+  }
+  return name_;
+}
+
+MetricsTracker::MetricsTracker(std::int64_t samples_per_step, std::int64_t frames,
+                               std::int64_t episodes, std::int64_t initial_step)
+    : samples_per_step_(samples_per_step),
+      frames_(frames),
+      episodes_(episodes),
+      step_(initial_step) {}
+
+Meter& MetricsTracker::policy_metric(std::string_view name) {
+  for (Meter& meter : policy_metrics_)
+    if (meter.name() == name) return meter;
+  return policy_metrics_.emplace_back(std::string(name), Meter::Style::kFixed3);
+}
+
+double MetricsTracker::samples_per_second() const {
+  const double seconds = step_s.average();
+  return seconds > 0 ? static_cast<double>(samples_per_step_) / seconds : 0;
+}
+
+std::vector<const Meter*> MetricsTracker::meters() const {
+  return {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s};
+}
+
+std::string MetricsTracker::line() const {
+  const double samples = static_cast<double>(step_ * samples_per_step_);
+  const double epochs = samples / static_cast<double>(frames_);
+  std::string text = fmt::format("step:{} smpl:{} ep:{} epch:{:.2f}",
+                                 format_big_number(static_cast<double>(step_)),
+                                 format_big_number(samples),
+                                 format_big_number(epochs * static_cast<double>(episodes_)), epochs);
+  for (const Meter* meter : meters()) text += " " + meter->text();
+  text += fmt::format(" smp/s:{:.0f}", samples_per_second());
+  for (const Meter& meter : policy_metrics_) text += " " + meter.text();
+  return text;
+}
+
+Json MetricsTracker::to_json() const {
+  const double samples = static_cast<double>(step_ * samples_per_step_);
+  const double epochs = samples / static_cast<double>(frames_);
+  Json object = {{"step", step_},
+                 {"samples", step_ * samples_per_step_},
+                 {"episodes", epochs * static_cast<double>(episodes_)},
+                 {"epochs", epochs}};
+  for (const Meter* meter : meters()) object[meter->name()] = meter->average();
+  object["samples_per_s"] = samples_per_second();
+  for (const Meter& meter : policy_metrics_) object[meter.name()] = meter.average();
+  return object;
+}
+
+void MetricsTracker::reset() {
+  for (Meter* meter : {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s}) meter->reset();
+  for (Meter& meter : policy_metrics_) meter.reset();
+}
+
+}  // namespace lerobot::train

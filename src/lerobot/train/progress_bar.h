@@ -1,0 +1,32 @@
+// One line at the bottom of a terminal: bar, steps, speed, time left, loss.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace lerobot::train {
+
+/// Draws on standard error when that is a terminal and the run is not a Slurm job; silent otherwise.
+/// Log lines make room for it (log::set_line_hooks). One at a time per process.
+class ProgressBar {
+ public:
+  ProgressBar(std::string title, std::int64_t first, std::int64_t total);
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  ~ProgressBar();
+
+  /// `done` steps are done; `note` follows the numbers ("loss 1.234"). Draws ten times a second.
+  void update(std::int64_t done, const std::string& note);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string title_;
+  std::int64_t first_;
+  std::int64_t total_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point drawn_{};
+  bool visible_;
+};
+
+}  // namespace lerobot::train
