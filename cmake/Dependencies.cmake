@@ -18,6 +18,7 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(Boost 1.81 REQUIRED)
+find_package(CURL REQUIRED)
 
 set(LEROBOT_DEPS ${PROJECT_SOURCE_DIR}/.deps)
 
@@ -39,9 +40,14 @@ lerobot_require_file(${torch_root}/include/ATen/ATen.h
 cmake_path(GET torch_root PARENT_PATH torch_site)
 set(nvidia_lib ${torch_site}/nvidia/cu13/lib)
 
+# The wheel brings the headers of another fmt, without its library: ours must be found first.
+find_path(fmt_include fmt/format.h PATHS /usr/include /usr/local/include NO_DEFAULT_PATH REQUIRED)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include_first)
+file(CREATE_LINK ${fmt_include}/fmt ${CMAKE_BINARY_DIR}/include_first/fmt SYMBOLIC)
+
 add_library(deps::torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(deps::torch SYSTEM INTERFACE
-  ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
+  ${CMAKE_BINARY_DIR}/include_first ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
 target_compile_definitions(deps::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
 target_link_libraries(deps::torch INTERFACE
   ${torch_root}/lib/libtorch_cpu.so ${torch_root}/lib/libc10.so)

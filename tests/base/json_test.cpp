@@ -61,5 +61,13 @@ TEST(ParseJson, NamesTheFileOfABrokenText) {
   }
 }
 
+TEST(DuplicateJsonKeys, AreNamedWithTheirPath) {
+  EXPECT_TRUE(duplicate_json_keys(R"({"a": 1, "b": {"a": 2}, "c": [{"a": 1}, {"a": 2}]})").empty());
+  const std::vector<std::string> names =
+      duplicate_json_keys(R"({"a": NaN, "a": 1, "b": {"c": 1, "d": [1, {"e": 1, "e": 2}], "c": 2}})");
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "b.d.e", "b.c"}));
+  EXPECT_TRUE(duplicate_json_keys(R"({"a": 1, "a": )").empty());
+}
+
 }  // namespace
 }  // namespace lerobot

@@ -29,6 +29,18 @@ class UsageError : public Error {
   int exit_code() const noexcept override { return 2; }
 };
 
+/// What the operating system refused. Carries errno, so that a caller who knows more can add the
+/// remedy.
+class SystemError : public Error {
+ public:
+  SystemError(const std::string& message, int error_number)
+      : Error(message), error_number_(error_number) {}
+  int error_number() const noexcept { return error_number_; }
+
+ private:
+  int error_number_;
+};
+
 /// A broken promise inside this program. Not reachable by any input; a bug when seen.
 class InternalError : public std::logic_error {
  public:
@@ -54,5 +66,14 @@ inline void check_internal(bool condition, const char* what) {
 
 /// The text of errno-style code `error_number`, for instance "No space left on device".
 std::string system_error_text(int error_number);
+
+/// Throws SystemError with a formatted message followed by ": " and errno's text.
+template <class... Args>
+[[noreturn]] void fail_system(int error_number, fmt::format_string<Args...> format,
+                              Args&&... args) {
+  throw SystemError(fmt::format("{}: {}", fmt::format(format, std::forward<Args>(args)...),
+                                system_error_text(error_number)),
+                    error_number);
+}
 
 }  // namespace lerobot

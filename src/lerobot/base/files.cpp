@@ -21,7 +21,7 @@ void write_all(int fd, const fs::path& path, const char* data, std::size_t size)
     const ssize_t n = ::write(fd, data, size);
     if (n < 0) {
       if (errno == EINTR) continue;
-      fail("{}: cannot write: {}", path.string(), system_error_text(errno));
+      fail_system(errno, "{}: cannot write", path.string());
     }
     data += n;
     size -= static_cast<std::size_t>(n);
@@ -46,15 +46,15 @@ int UniqueFd::release() { return std::exchange(fd_, -1); }
 
 MappedFile::MappedFile(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) fail("{}: cannot open: {}", path.string(), system_error_text(errno));
+  if (fd.get() < 0) fail_system(errno, "{}: cannot open", path.string());
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0)
-    fail("{}: cannot read its size: {}", path.string(), system_error_text(errno));
+    fail_system(errno, "{}: cannot read its size", path.string());
   if (!S_ISREG(status.st_mode)) fail("{}: is not a regular file", path.string());
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (address == MAP_FAILED) fail("{}: cannot map: {}", path.string(), system_error_text(errno));
+  if (address == MAP_FAILED) fail_system(errno, "{}: cannot map", path.string());
   data_ = static_cast<const std::uint8_t*>(address);
 }
 
@@ -75,16 +75,16 @@ std::string read_text_file(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) fail("{}: is a directory, expected a file", path.string());
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) fail("{}: cannot open: {}", path.string(), system_error_text(errno));
+  if (!stream) fail_system(errno, "{}: cannot open", path.string());
   std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (stream.bad()) fail("{}: cannot read: {}", path.string(), system_error_text(errno));
+  if (stream.bad()) fail_system(errno, "{}: cannot read", path.string());
   return text;
 }
 
 FileWriter::FileWriter(fs::path path)
     : path_(std::move(path)),
       fd_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  if (fd_.get() < 0) fail("{}: cannot create: {}", path_.string(), system_error_text(errno));
+  if (fd_.get() < 0) fail_system(errno, "{}: cannot create", path_.string());
 }
 
 FileWriter::~FileWriter() {
@@ -118,9 +118,9 @@ void FileWriter::flush_buffer() {
 void FileWriter::commit() {
   flush_buffer();
   if (::fsync(fd_.get()) != 0)
-    fail("{}: cannot flush to disk: {}", path_.string(), system_error_text(errno));
+    fail_system(errno, "{}: cannot flush to disk", path_.string());
   if (::close(fd_.release()) != 0)
-    fail("{}: cannot close: {}", path_.string(), system_error_text(errno));
+    fail_system(errno, "{}: cannot close", path_.string());
   committed_ = true;
 }
 
@@ -136,7 +136,7 @@ void write_file_atomic(const fs::path& path, std::string_view text) {
   fs::rename(temporary, path, error);
   if (error) {
     fs::remove(temporary, error);
-    fail("{}: cannot be replaced: {}", path.string(), error.message());
+    fail_system(error.value(), "{}: cannot be replaced", path.string());
   }
   sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
@@ -145,7 +145,7 @@ void sync_directory(const fs::path& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some network file systems refuse to sync a directory; the rename itself has succeeded there.
   if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP))
-    fail("{}: cannot flush the directory: {}", directory.string(), system_error_text(errno));
+    fail_system(errno, "{}: cannot flush the directory", directory.string());
 }
 
 bool is_git_lfs_pointer(const fs::path& path) {

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
@@ -105,7 +106,65 @@ void append(std::string& out, const Json& value, int indent, int depth, bool ens
   }
 }
 
+/// Follows the keys of every object of a text.
+class KeyListener : public nlohmann::json_sax<Json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    Level& level = levels_.back();
+    level.key = name;
+    if (level.seen.insert(name).second) return true;
+    std::string path;
+    for (const Level& each : levels_) {
+      if (each.key.empty()) continue;
+      if (!path.empty()) path += '.';
+      path += each.key;
+    }
+    duplicates.push_back(std::move(path));
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
+    valid = false;
+    return false;
+  }
+
+  std::vector<std::string> duplicates;
+  bool valid = true;
+
+ private:
+  struct Level {
+    std::string key;
+    std::set<std::string> seen;
+  };
+  bool open() {
+    levels_.emplace_back();
+    return true;
+  }
+  bool close() {
+    levels_.pop_back();
+    return true;
+  }
+
+  std::vector<Level> levels_;
+};
+
 }  // namespace
+
+std::vector<std::string> duplicate_json_keys(std::string_view text) {
+  KeyListener listener;
+  Json::sax_parse(quote_bare_constants(text), &listener);
+  return listener.valid ? listener.duplicates : std::vector<std::string>();
+}
 
 Json parse_json(std::string_view text, std::string_view name) {
   const bool has_constants =

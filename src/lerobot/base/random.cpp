@@ -1,5 +1,6 @@
 #include "lerobot/base/random.h"
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -68,6 +69,26 @@ Mt19937::Mt19937(std::uint32_t seed) {
   words_[0] = seed;
   for (std::uint32_t i = 1; i < kWords; ++i)
     words_[i] = 1812433253u * (words_[i - 1] ^ (words_[i - 1] >> 30)) + i;
+}
+
+Mt19937::Mt19937(std::span<const std::uint32_t> key) : Mt19937(19650218U) {
+  std::size_t i = 1, j = 0;
+  const auto previous = [&] { return words_[i - 1] ^ (words_[i - 1] >> 30); };
+  const auto advance = [&] {
+    if (++i < kWords) return;
+    words_[0] = words_[kWords - 1];
+    i = 1;
+  };
+  for (std::size_t round = std::max<std::size_t>(kWords, key.size()); round > 0; --round) {
+    words_[i] = (words_[i] ^ (previous() * 1664525U)) + key[j] + static_cast<std::uint32_t>(j);
+    advance();
+    if (++j == key.size()) j = 0;
+  }
+  for (int round = kWords - 1; round > 0; --round) {
+    words_[i] = (words_[i] ^ (previous() * 1566083941U)) - static_cast<std::uint32_t>(i);
+    advance();
+  }
+  words_[0] = 0x80000000U;
 }
 
 std::uint32_t Mt19937::next() {

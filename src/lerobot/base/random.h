@@ -31,6 +31,8 @@ class Mt19937 {
  public:
   /// init_genrand(seed), as torch's CPU generator and numpy's legacy seeding do.
   explicit Mt19937(std::uint32_t seed);
+  /// init_by_array(key), as Python's random.seed(int) does; `key` has at least one word.
+  explicit Mt19937(std::span<const std::uint32_t> key);
   std::uint32_t next();
 
   static constexpr int kWords = 624;

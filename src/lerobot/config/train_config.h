@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include "lerobot/base/json.h"
 #include "lerobot/config/optim_config.h"
 #include "lerobot/config/policy_config.h"
@@ -23,6 +25,7 @@ struct ImageTransformConfig {
   std::string type = "Identity";
   Json kwargs = Json::object();
 };
+BOOST_DESCRIBE_STRUCT(ImageTransformConfig, (), (weight, type, kwargs))
 
 struct ImageTransformsConfig {
   bool enable = false;
@@ -32,6 +35,7 @@ struct ImageTransformsConfig {
   std::vector<std::pair<std::string, ImageTransformConfig>> tfs = default_transforms();
   static std::vector<std::pair<std::string, ImageTransformConfig>> default_transforms();
 };
+BOOST_DESCRIBE_STRUCT(ImageTransformsConfig, (), (enable, max_num_transforms, random_order, tfs))
 
 struct DatasetConfig {
   std::string repo_id;
@@ -60,11 +64,21 @@ struct DatasetConfig {
   double streaming_sidecar_lock_timeout_s = 1800.0;
   std::string streaming_order = "worker";  // ours: "worker" or "global"
 };
+BOOST_DESCRIBE_STRUCT(DatasetConfig, (),
+                      (repo_id, repo_type, root, episodes, exclude_episodes, image_transforms,
+                       revision, use_imagenet_stats, video_backend, return_uint8, depth_output_unit,
+                       streaming, eval_split, streaming_episode_pool_size,
+                       streaming_sampling_strategy, streaming_prefetch_episodes,
+                       streaming_byte_budget_gb, streaming_decode_threads,
+                       streaming_decoded_queue_size, video_decoder_cache_size,
+                       streaming_native_http_connections, streaming_native_http_subranges,
+                       streaming_sidecar_lock_timeout_s, streaming_order))
 
 struct ContextParallelConfig {
   std::int64_t ring_degree = 1;
   std::int64_t ulysses_degree = 1;
 };
+BOOST_DESCRIBE_STRUCT(ContextParallelConfig, (), (ring_degree, ulysses_degree))
 
 struct ParallelismConfig {
   std::int64_t dp_replicate = 1;
@@ -72,10 +86,13 @@ struct ParallelismConfig {
   ContextParallelConfig context_parallel;
   std::int64_t cfg_parallel = 1;
 };
+BOOST_DESCRIBE_STRUCT(ParallelismConfig, (),
+                      (dp_replicate, dp_shard, context_parallel, cfg_parallel))
 
 struct GradientAccumulationConfig {
   std::int64_t steps = 1;
 };
+BOOST_DESCRIBE_STRUCT(GradientAccumulationConfig, (), (steps))
 
 /// Fields of torch's MixedPrecisionPolicy. One set field replaces the derived policy as a whole.
 struct MixedPrecisionPolicyConfig {
@@ -84,6 +101,8 @@ struct MixedPrecisionPolicyConfig {
   std::optional<std::string> output_dtype;
   std::optional<bool> cast_forward_inputs;
 };
+BOOST_DESCRIBE_STRUCT(MixedPrecisionPolicyConfig, (),
+                      (param_dtype, reduce_dtype, output_dtype, cast_forward_inputs))
 
 struct FsdpConfig {
   bool reshard_after_forward = true;
@@ -93,12 +112,17 @@ struct FsdpConfig {
   std::optional<std::string> ignored_modules;
   MixedPrecisionPolicyConfig mixed_precision_policy;  // newer than 0.6.1
 };
+BOOST_DESCRIBE_STRUCT(FsdpConfig, (),
+                      (reshard_after_forward, wrap_modules, min_num_params, cpu_offload,
+                       ignored_modules, mixed_precision_policy))
 
 struct DdpConfig {
   bool find_unused_parameters = true;
   bool gradient_as_bucket_view = false;
   bool static_graph = false;
 };
+BOOST_DESCRIBE_STRUCT(DdpConfig, (),
+                      (find_unused_parameters, gradient_as_bucket_view, static_graph))
 
 struct CompileConfig {
   bool enabled = false;
@@ -106,10 +130,12 @@ struct CompileConfig {
   std::optional<std::string> mode;
   bool regional = true;
 };
+BOOST_DESCRIBE_STRUCT(CompileConfig, (), (enabled, backend, mode, regional))
 
 struct ActivationCheckpointingConfig {
   std::string mode = "none";
 };
+BOOST_DESCRIBE_STRUCT(ActivationCheckpointingConfig, (), (mode))
 
 struct GradScalerConfig {
   double init_scale = 65536.0;
@@ -117,6 +143,8 @@ struct GradScalerConfig {
   double backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;
 };
+BOOST_DESCRIBE_STRUCT(GradScalerConfig, (),
+                      (init_scale, growth_factor, backoff_factor, growth_interval))
 
 struct AcceleratorConfig {
   std::string mixed_precision = "no";
@@ -127,6 +155,9 @@ struct AcceleratorConfig {
   ActivationCheckpointingConfig activation_checkpointing;
   GradScalerConfig grad_scaler;  // newer than 0.6.1
 };
+BOOST_DESCRIBE_STRUCT(AcceleratorConfig, (),
+                      (mixed_precision, gradient_accumulation, fsdp, ddp, compile,
+                       activation_checkpointing, grad_scaler))
 
 /// Simulator evaluation: kept in files, never run here.
 struct EvalConfig {
@@ -137,6 +168,9 @@ struct EvalConfig {
   std::optional<std::string> recording_repo_id;
   bool recording_private = false;
 };
+BOOST_DESCRIBE_STRUCT(EvalConfig, (),
+                      (n_episodes, batch_size, use_async_envs, recording, recording_repo_id,
+                       recording_private))
 
 struct EmaConfig {
   bool enable = false;
@@ -148,6 +182,9 @@ struct EmaConfig {
   double max_decay = 0.9999;
   bool use_for_eval = true;
 };
+BOOST_DESCRIBE_STRUCT(EmaConfig, (),
+                      (enable, decay, update_after_step, inv_gamma, power, min_decay, max_decay,
+                       use_for_eval))
 
 struct WandbConfig {
   bool enable = false;
@@ -159,6 +196,8 @@ struct WandbConfig {
   std::optional<std::string> mode;
   bool add_tags = true;
 };
+BOOST_DESCRIBE_STRUCT(WandbConfig, (),
+                      (enable, disable_artifact, project, entity, notes, run_id, mode, add_tags))
 
 struct TrackioConfig {  // newer than 0.6.1
   bool enable = false;
@@ -166,6 +205,7 @@ struct TrackioConfig {  // newer than 0.6.1
   std::optional<std::string> name;
   std::optional<std::string> space_id;
 };
+BOOST_DESCRIBE_STRUCT(TrackioConfig, (), (enable, project, name, space_id))
 
 struct PeftConfig {
   std::optional<Json> target_modules;  // a list of suffixes, a regular expression or "all-linear"
@@ -175,14 +215,18 @@ struct PeftConfig {
   std::int64_t r = 16;
   std::optional<std::int64_t> lora_alpha;
 };
+BOOST_DESCRIBE_STRUCT(PeftConfig, (),
+                      (target_modules, full_training_modules, method_type, init_type, r,
+                       lora_alpha))
 
 struct JobConfig {
   std::optional<std::string> target;
   std::string image = "huggingface/lerobot-gpu:latest";
-  std::string timeout = "2d";
+  std::optional<std::string> timeout = "2d";
   bool detach = false;
   std::vector<std::string> tags;
 };
+BOOST_DESCRIBE_STRUCT(JobConfig, (), (target, image, timeout, detach, tags))
 
 struct TrainConfig {
   DatasetConfig dataset;
@@ -198,7 +242,7 @@ struct TrainConfig {
   std::int64_t batch_size = 8;
   std::int64_t prefetch_factor = 4;
   bool persistent_workers = true;
-  std::string dataloader_multiprocessing_context = "spawn";
+  std::optional<std::string> dataloader_multiprocessing_context = "spawn";
   std::int64_t steps = 100000;
   std::int64_t env_eval_freq = 20000;
   std::int64_t log_freq = 200;
@@ -228,5 +272,14 @@ struct TrainConfig {
   bool log_samples = false;
   bool data_only = false;
 };
+BOOST_DESCRIBE_STRUCT(TrainConfig, (),
+                      (dataset, env, policy, reward_model, output_dir, job_name, resume, seed,
+                       cudnn_deterministic, num_workers, batch_size, prefetch_factor,
+                       persistent_workers, dataloader_multiprocessing_context, steps, env_eval_freq,
+                       log_freq, eval_steps, max_eval_samples, tolerance_s, save_checkpoint,
+                       save_freq, checkpoint_format, use_policy_training_preset, optimizer,
+                       scheduler, parallelism, accelerator, eval, ema, wandb, trackio, peft, job,
+                       save_checkpoint_to_hub, sample_weighting, rename_map, checkpoint_path,
+                       max_num_shards, log_samples, data_only))
 
 }  // namespace lerobot::config

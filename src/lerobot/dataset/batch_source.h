@@ -10,19 +10,21 @@ namespace lerobot::dataset {
 
 /// What a source has done since its construction. Times in seconds.
 struct SourceStatistics {
-  std::int64_t batches = 0;      // handed out by next()
+  std::int64_t batches = 0;  // handed out by next()
   std::int64_t samples = 0;
-  double waited_s = 0.0;         // next() blocked for this long in total
+  double waited_s = 0.0;  // next() took this long in total: what training waits for data
 };
 
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
-  /// The next batch; goes on with the next epoch by itself. Blocks until it is decoded. The first
-  /// error of any worker thread is thrown here, and again at every later call.
+  /// The next batch; goes on with the next epoch by itself. Blocks until it is decoded. An error of
+  /// a worker thread is thrown here, in the place of the batch that it belongs to, and again at every
+  /// later call. Called by one thread at a time.
   virtual Batch next() = 0;
   /// next() in another thread that is blocked, or is called later, throws lerobot::Error at once.
+  /// Thread-safe.
   virtual void stop() = 0;
 
   /// Batches of one epoch of this rank.

@@ -1,8 +1,8 @@
 // A tree of named parameters, buffers and submodules, in torch.nn.Module's naming and order.
 //
-// Why not torch::nn::Module: wrap units of sharded training are chosen by class name and need to act
-// before and after a unit's forward; LoRA replaces a submodule in place; and its header costs every
-// translation unit seconds.
+// Why not torch::nn::Module: wrap units of sharded training are chosen by class name and need to
+// act before and after a unit's forward; LoRA replaces a submodule in place; and its header costs
+// every translation unit seconds.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,8 @@ class Module {
   void to(at::Device device);
 
  protected:
-  /// Registers a parameter (requires_grad on) or buffer and returns the handle to keep.
+  /// Registers a parameter (requires_grad on) or buffer and returns the handle to keep. A name is
+  /// used once and has no dot.
   at::Tensor register_parameter(std::string name, at::Tensor value);
   at::Tensor register_buffer(std::string name, at::Tensor value);
   template <class T>
@@ -63,6 +64,37 @@ class Module {
   NamedTensors parameters_;
   NamedTensors buffers_;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
+};
+
+/// A module that can be called: every call of a layer goes through operator(), never to forward()
+/// directly, so that there is one place around a module's forward.
+template <class Derived>
+class Callable : public Module {
+ public:
+  using Module::Module;
+
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    return static_cast<Derived*>(this)->forward(std::forward<Args>(args)...);
+  }
+};
+
+/// Submodules of one type, named "0", "1", ... (torch.nn.ModuleList and Sequential).
+template <class T>
+class ModuleList final : public Module {
+ public:
+  explicit ModuleList(std::string class_name = "ModuleList") : Module(std::move(class_name)) {}
+
+  void push_back(std::shared_ptr<T> module) {
+    items_.push_back(register_module(std::to_string(items_.size()), std::move(module)));
+  }
+  std::size_t size() const { return items_.size(); }
+  T& operator[](std::size_t i) const { return *items_[i]; }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+ private:
+  std::vector<std::shared_ptr<T>> items_;
 };
 
 }  // namespace lerobot::nn

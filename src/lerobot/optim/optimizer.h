@@ -1,7 +1,14 @@
-// Optimizers with torch's state layout.
+// Optimizers with torch's numbers and torch's state layout.
+//
+// On a CPU float32 parameters are updated in one pass over the memory on all of torch's threads,
+// with the roundings of torch's default (unfused) optimizers: the results are bit-identical to
+// LeRobot's. Other types follow torch's operations one by one; CUDA uses torch's fused kernels.
+//
+// An optimizer is used from one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +27,8 @@ namespace lerobot::optim {
 /// A parameter group: handles to parameters, and the settings that a scheduler may change.
 struct Group {
   nn::NamedTensors parameters;
-  double lr = 0.0;
+  /// NaN (unset): make_optimizer() puts the configuration's rate here.
+  double lr = std::numeric_limits<double>::quiet_NaN();
   std::optional<double> initial_lr;  // set when a scheduler exists
 };
 
@@ -28,34 +36,67 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// One update of every parameter that has a gradient.
+  /// One update of every parameter that has a gradient. Gradients are left as they are.
   virtual void step() = 0;
   /// Drops the gradients.
   void zero_grad();
 
   std::vector<Group>& groups() { return groups_; }
   const std::vector<Group>& groups() const { return groups_; }
+  /// The configuration's learning rate, whatever the groups have.
+  double default_lr() const { return default_lr_; }
 
   /// optimizer_state.safetensors: "state/<n>/<key>", n numbering parameters over the groups;
   /// parameters that never had a gradient have no entries. Tensors are handles, not copies.
-  virtual serialization::NamedTensors state() const = 0;
-  /// Restores state(); throws Error naming the first key that is missing, unknown or of another shape.
-  virtual void load_state(const serialization::NamedTensors& state) = 0;
-  /// optimizer_param_groups.json in the keys and types that torch's optimizer has.
-  virtual Json param_groups() const = 0;
-  /// Restores lr and the other numbers; throws Error when groups or their sizes differ.
-  virtual void load_param_groups(const Json& groups) = 0;
+  serialization::NamedTensors state() const;
+  /// Restores state() by copying. Throws Error naming the first key that is missing, unknown or of
+  /// another shape; the optimizer is then as it was.
+  void load_state(const serialization::NamedTensors& state);
+  /// optimizer_param_groups.json in the keys, order and types that torch's optimizer has.
+  Json param_groups() const;
+  /// Restores every group's lr, initial_lr and other numbers. Throws Error when the groups, their
+  /// sizes or their keys differ from this optimizer's, or ask for what it does not do (amsgrad,
+  /// maximize); the optimizer is then as it was.
+  void load_param_groups(const Json& groups);
 
  protected:
+  /// A state tensor's name in files, and whether it is a 0-d float32 number instead of a tensor of
+  /// the parameter's shape.
+  struct StateKey {
+    const char* name;
+    bool is_scalar = false;
+  };
+  /// A parameter's tensors in the order of the keys; empty before its first gradient.
+  using ParameterState = std::vector<at::Tensor>;
+
+  /// Fills in unset rates. Throws InternalError when a parameter occurs twice.
+  Optimizer(double default_lr, std::vector<StateKey> keys, std::vector<Group> groups);
+
+  /// Number of group `group`'s first parameter over all groups.
+  std::size_t first_parameter(std::size_t group) const;
+  /// torch's keys of a group between "lr" and "initial_lr", with this optimizer's values.
+  virtual Json settings(std::size_t group) const = 0;
+  /// Takes over one group's settings. `apply` false only checks them. Throws Error naming `where`.
+  virtual void load_settings(std::size_t group, const Json& settings, const std::string& where,
+                             bool apply) = 0;
+
   std::vector<Group> groups_;
+  /// By number of the parameter.
+  std::vector<ParameterState> state_;
+
+ private:
+  double default_lr_;
+  std::vector<StateKey> keys_;
 };
 
-/// `groups` with lr unset take the configuration's.
+/// Groups whose lr is unset take the configuration's. Throws UsageError, naming the option, for
+/// numbers that torch's optimizers refuse (a negative rate, a beta outside [0, 1), ...).
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimizerConfig& config,
                                           std::vector<Group> groups);
 
 /// Scales all gradients by min(1, max_norm / (norm + 1e-6)) and returns the 2-norm of all gradients
-/// before that, as torch.nn.utils.clip_grad_norm_ does. max_norm <= 0 only measures.
+/// before that (0-d, on the gradients' device), as torch.nn.utils.clip_grad_norm_ does: the norm of
+/// the tensors' norms. max_norm <= 0 only measures. Does not wait for a CUDA device.
 at::Tensor clip_grad_norm(const nn::NamedTensors& parameters, double max_norm);
 
 }  // namespace lerobot::optim

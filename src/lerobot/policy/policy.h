@@ -37,7 +37,8 @@ class Policy {
   /// The module tree whose state_dict() is model.safetensors (ACT: every name begins "model.").
   virtual nn::Module& module() = 0;
 
-  /// Training and held-out loss; in training mode the module's state decides about dropout and noise.
+  /// Training and held-out loss; in training mode the module's state decides about dropout and
+  /// noise.
   virtual TrainOutput compute_loss(const dataset::Batch& batch) = 0;
 
   /// A chunk of actions (B, chunk, A), still normalised. Evaluation mode, no gradients.

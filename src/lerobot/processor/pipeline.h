@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lerobot/base/json.h"
@@ -13,6 +14,9 @@
 #include "lerobot/serialization/safetensors.h"
 
 namespace lerobot::processor {
+
+/// Feature type ("VISUAL", "STATE", ...) to mode, in the order of the files.
+using NormalizationMap = std::vector<std::pair<std::string, config::NormalizationMode>>;
 
 /// One step of a pipeline. Steps change the batch in place.
 class Step {
@@ -30,6 +34,7 @@ class Pipeline {
  public:
   Pipeline(std::string name, std::vector<std::unique_ptr<Step>> steps);
   Pipeline(Pipeline&&) noexcept = default;
+  Pipeline& operator=(Pipeline&&) noexcept = default;
 
   const std::string& name() const { return name_; }
   const std::vector<std::unique_ptr<Step>>& steps() const { return steps_; }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -26,6 +27,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
 
   /// In file order.
   const std::vector<std::string>& names() const;
@@ -35,6 +37,10 @@ class SafetensorsFile {
   at::ScalarType dtype(std::string_view name) const;
   /// A copy of one tensor on the CPU. Throws Error naming the file and the tensor when absent.
   at::Tensor tensor(std::string_view name) const;
+  /// The tensor in the mapped file, without a copy unless its bytes lie misaligned for their type.
+  /// Read-only: writing to it raises SIGSEGV. It keeps the mapping alive after this object is gone;
+  /// the file must not be truncated meanwhile.
+  at::Tensor view(std::string_view name) const;
   /// Copies of all, in file order.
   NamedTensors all() const;
 
@@ -43,11 +49,23 @@ class SafetensorsFile {
   std::unique_ptr<const Contents> contents_;
 };
 
-/// Writes tensors (any device; made contiguous) in the order that the Python library writes: larger
-/// element type first, then name. The header is padded with spaces to a multiple of 8. `metadata` is
-/// {"format": "pt"} for model files. The file is complete and flushed when this returns; on an Error
-/// nothing stays at `path`.
+/// A tensor that is made only when its turn to be written comes, so that a writer holds one at a time.
+struct LazyTensor {
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<std::int64_t> shape;
+  /// Returns the tensor (any device, any strides) with that dtype and shape. Called once.
+  std::function<at::Tensor()> make;
+};
+
+/// Writes tensors (any device; made contiguous one at a time) to the byte as the Python library does:
+/// larger element type first, then name; the header padded with spaces to a multiple of 8. `metadata`
+/// is {"format": "pt"} for model files. The file is complete and flushed when this returns; on an
+/// Error nothing stays at `path`. Throws Error for a duplicate name and for a type that the format
+/// lacks.
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
+void save_safetensors(const std::filesystem::path& path, std::span<const LazyTensor> tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace lerobot::serialization

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <fmt/format.h>
 

@@ -1,0 +1,89 @@
+// Saving while training goes on: tensors are copied into host buffers, a thread writes them.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lerobot/checkpoint/checkpoint_writer.h"
+#include "lerobot/optim/workers.h"
+#include "lerobot/serialization/safetensors.h"
+
+namespace lerobot::checkpoint {
+
+/// Copies of tensors in host memory that is kept from one save to the next. Costs the size of what is
+/// copied, once: with Adam three times the weights.
+class HostCopies {
+ public:
+  HostCopies();
+  ~HostCopies();
+
+  /// Copies of `tensors` (any device, made contiguous), under the same names. The memory belongs to
+  /// `set` (such as "model") and is reused by the next copy() of that set, so the returned tensors
+  /// hold these values until then. Copies on as many threads as torch uses.
+  serialization::NamedTensors copy(const std::string& set,
+                                   const serialization::NamedTensors& tensors);
+
+  /// Host memory held, in bytes.
+  std::uint64_t bytes() const;
+
+ private:
+  struct Set;
+  std::map<std::string, std::unique_ptr<Set>> sets_;
+  optim::Workers workers_;
+};
+
+/// At most one save is in flight. A failed save ends the run: save(), check() or wait() throws its
+/// Error (once), and the previous checkpoint is intact. Call from the training thread only.
+class BackgroundSaver {
+ public:
+  explicit BackgroundSaver(CheckpointWriter writer);
+  BackgroundSaver(const BackgroundSaver&) = delete;
+  BackgroundSaver& operator=(const BackgroundSaver&) = delete;
+  /// Waits for the save in flight; a failure that nobody has asked for is logged.
+  ~BackgroundSaver();
+
+  /// Waits for the previous save, calls `contents` in this thread (it copies what training will
+  /// change through the HostCopies and returns the files), and writes them in the background. Training
+  /// stands still for `contents` and for what was left of the previous save.
+  void save(std::int64_t step,
+            const std::function<std::vector<FileEntry>(HostCopies&)>& contents);
+
+  /// Throws the failure of a finished save; returns at once otherwise. For every training step.
+  void check();
+
+  /// Waits until nothing is in flight. Returns the checkpoint that was saved last by this object, if
+  /// any; throws the save's failure.
+  std::optional<fs::path> wait();
+
+  /// Seconds that the last finished save took in the background.
+  double last_write_seconds() const;
+  const CheckpointWriter& writer() const { return writer_; }
+
+ private:
+  void run();
+
+  CheckpointWriter writer_;
+  HostCopies copies_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  bool in_flight_ = false;
+  std::int64_t step_ = 0;
+  std::vector<FileEntry> files_;
+  std::exception_ptr failure_;
+  std::optional<fs::path> saved_;
+  double last_write_seconds_ = 0.0;
+  std::thread thread_;
+};
+
+}  // namespace lerobot::checkpoint

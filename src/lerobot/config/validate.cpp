@@ -1,0 +1,171 @@
+#include "lerobot/config/validate.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "lerobot/config/command_line.h"
+
+namespace lerobot::config {
+namespace {
+
+class Rules {
+ public:
+  explicit Rules(std::vector<Problem>& problems) : problems_(problems) {}
+
+  template <class... Args>
+  void broken(std::string option, fmt::format_string<Args...> format, Args&&... args) {
+    std::string message = "--" + option + fmt::format(format, std::forward<Args>(args)...);
+    problems_.push_back({std::move(option), std::move(message)});
+  }
+
+ private:
+  std::vector<Problem>& problems_;
+};
+
+/// Ids of the Hub: a path of this machine in their place is a common slip (Windows' back-slashes).
+void check_repository(Rules& rules, const std::string& option, const std::string& id) {
+  if (id.find('\\') != id.npos)
+    rules.broken(option, "={}: contains a back-slash; ids are OWNER/NAME", id);
+  else if (id.find_first_of(" \t\r\n") != id.npos)
+    rules.broken(option, "={}: contains a blank; ids are OWNER/NAME", id);
+  else if (id.find("..") != id.npos)
+    rules.broken(option, "={}: contains \"..\"; ids are OWNER/NAME", id);
+}
+
+void check_episodes(Rules& rules, const DatasetConfig& dataset) {
+  if (dataset.episodes) {
+    const auto& episodes = *dataset.episodes;
+    if (episodes.empty())
+      rules.broken("dataset.episodes", "=[]: selects nothing; null selects every episode");
+    std::set<std::int64_t> seen, twice;
+    for (const std::int64_t episode : episodes)
+      if (!seen.insert(episode).second) twice.insert(episode);
+    if (!twice.empty())
+      rules.broken("dataset.episodes", ": episodes given more than once: {}",
+                   fmt::join(twice, ", "));
+    if (!seen.empty() && *seen.begin() < 0)
+      rules.broken("dataset.episodes", ": expected numbers of at least 0, found {}", *seen.begin());
+  }
+  if (dataset.exclude_episodes)
+    for (const std::int64_t episode : *dataset.exclude_episodes)
+      if (episode < 0) {
+        rules.broken("dataset.exclude_episodes", ": expected numbers of at least 0, found {}",
+                     episode);
+        break;
+      }
+}
+
+void check_dataset(Rules& rules, const DatasetConfig& dataset) {
+  if (dataset.repo_id.empty())
+    rules.broken("dataset.repo_id", " is required: the name of the dataset, OWNER/NAME");
+  check_repository(rules, "dataset.repo_id", dataset.repo_id);
+  check_episodes(rules, dataset);
+  if (dataset.root && dataset.root->empty())
+    rules.broken("dataset.root", "=: expected a folder or null");
+  if (dataset.repo_type == "bucket" && !dataset.streaming)
+    rules.broken("dataset.repo_type", "=bucket: needs --dataset.streaming=true");
+  if (dataset.image_transforms.enable && !dataset.image_transforms.tfs.empty()) {
+    double total = 0;
+    for (const auto& [name, transform] : dataset.image_transforms.tfs) total += transform.weight;
+    if (!(total > 0))
+      rules.broken("dataset.image_transforms.tfs", ": at least one weight must be above 0");
+  }
+}
+
+void check_optimizer(Rules& rules, const OptimizerConfig& optimizer) {
+  std::visit(
+      [&](const auto& options) {
+        using T = std::remove_cvref_t<decltype(options)>;
+        if constexpr (std::is_same_v<T, SgdConfig>) {
+          if (options.nesterov && (options.momentum <= 0 || options.dampening != 0))
+            rules.broken("optimizer.nesterov",
+                         "=true: needs --optimizer.momentum above 0 and --optimizer.dampening=0");
+        } else if (options.betas.size() != 2) {
+          rules.broken("optimizer.betas", ": expected two numbers, found {}", options.betas.size());
+        }
+      },
+      optimizer);
+}
+
+void check_scheduler(Rules& rules, const SchedulerConfig& scheduler) {
+  const auto* diffuser = std::get_if<DiffuserSchedulerConfig>(&scheduler);
+  if (diffuser != nullptr && !diffuser->num_warmup_steps && diffuser->name != "constant")
+    rules.broken("scheduler.num_warmup_steps", "=null: {} needs a number of steps", diffuser->name);
+}
+
+void check_accelerator(Rules& rules, const AcceleratorConfig& accelerator) {
+  const FsdpConfig& fsdp = accelerator.fsdp;
+  if (fsdp.wrap_modules && fsdp.min_num_params)
+    rules.broken("accelerator.fsdp.wrap_modules",
+                 ": and --accelerator.fsdp.min_num_params exclude each other");
+  const auto& precision = fsdp.mixed_precision_policy;
+  const bool any =
+      precision.reduce_dtype || precision.output_dtype || precision.cast_forward_inputs;
+  if (any && !precision.param_dtype)
+    rules.broken("accelerator.fsdp.mixed_precision_policy.param_dtype",
+                 " is required as soon as one field of the policy is set");
+}
+
+void check_ema(Rules& rules, const EmaConfig& ema) {
+  if (ema.min_decay > ema.max_decay)
+    rules.broken("ema.min_decay", "={}: is above --ema.max_decay={}", ema.min_decay, ema.max_decay);
+}
+
+void check_policy(Rules& rules, std::vector<Problem>& problems, const TrainConfig& config) {
+  if (!config.policy) {
+    rules.broken("policy.type", " or --policy.path is required");
+    return;
+  }
+  const PolicyConfig& policy = *config.policy;
+  if (!config.rename_map.empty() && !policy.pretrained_path)
+    rules.broken("rename_map",
+                 ": needs a pretrained policy (--policy.path): a new one takes its names from the "
+                 "dataset");
+  if (policy.repo_id) check_repository(rules, "policy.repo_id", *policy.repo_id);
+  if (policy.device && policy.device->empty())
+    rules.broken("policy.device", "=: expected cpu, cuda, cuda:N or null");
+  for (const std::string& message : policy.validate())
+    problems.push_back({"policy", message.starts_with("--") ? message : "--" + message});
+}
+
+}  // namespace
+
+std::vector<Problem> broken_rules(const TrainConfig& config) {
+  std::vector<Problem> problems;
+  Codec<TrainConfig>::check(problems, "", config, {});
+  Rules rules(problems);
+  check_dataset(rules, config.dataset);
+  check_policy(rules, problems, config);
+  if (config.eval_steps > 0 && config.dataset.eval_split == 0.0)
+    rules.broken("eval_steps", "={}: needs --dataset.eval_split above 0, which holds out episodes",
+                 config.eval_steps);
+  if (!config.use_policy_training_preset && !config.optimizer)
+    rules.broken("optimizer.type", " is required with --use_policy_training_preset=false");
+  if (!config.use_policy_training_preset && !config.scheduler)
+    rules.broken("scheduler.type", " is required with --use_policy_training_preset=false");
+  if (config.optimizer) check_optimizer(rules, *config.optimizer);
+  if (config.scheduler) check_scheduler(rules, *config.scheduler);
+  check_accelerator(rules, config.accelerator);
+  check_ema(rules, config.ema);
+  if (config.parallelism.dp_shard == 0)
+    rules.broken("parallelism.dp_shard", "=0: expected -1 or an integer at least 1");
+  if (config.eval.recording_repo_id && !config.eval.recording)
+    rules.broken("eval.recording_repo_id", ": needs --eval.recording=true");
+  for (const auto& [option, value] :
+       {std::pair{"output_dir", &config.output_dir}, std::pair{"job_name", &config.job_name}})
+    if (*value && (*value)->empty()) rules.broken(option, "=: expected text or null");
+  if (config.job_name && config.job_name->find('/') != std::string::npos && !config.output_dir)
+    rules.broken("job_name", "={}: contains a slash; it becomes part of a folder's name",
+                 *config.job_name);
+  return problems;
+}
+
+std::vector<std::string> validate(const TrainConfig& config) {
+  std::vector<std::string> messages;
+  for (Problem& problem : broken_rules(config)) messages.push_back(std::move(problem.message));
+  return messages;
+}
+
+}  // namespace lerobot::config

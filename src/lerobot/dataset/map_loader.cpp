@@ -1,0 +1,328 @@
+#include "lerobot/dataset/map_loader.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "lerobot/base/error.h"
+#include "lerobot/base/random.h"
+#include "lerobot/video/decoder_cache.h"
+
+namespace lerobot::dataset {
+namespace {
+
+/// A batch between its beginning and its delivery. A task of it is one camera of one sample; without
+/// cameras one sample.
+struct BatchInWork {
+  std::unique_ptr<BatchBuffer> buffer;
+  std::int64_t epoch = 0;
+  std::vector<std::int64_t> epoch_positions;  // in the epoch's order
+  std::vector<std::int64_t> rows;             // of the dataset
+  std::int64_t tasks = 0;
+  std::int64_t next_task = 0;      // the first one that nobody has begun
+  std::int64_t running_tasks = 0;  // begun and not ended
+  // The failed task with the smallest number: the same one whatever the threads.
+  std::exception_ptr error;
+  std::int64_t failed_task = 0;
+
+  bool is_settled() const { return running_tasks == 0 && (next_task == tasks || error); }
+};
+
+/// The first `rows` rows of a full batch.
+Batch first_rows(const Batch& full, std::int64_t rows) {
+  Batch batch = full;
+  if (rows == full.size()) return batch;
+  for (auto& [key, tensor] : batch.tensors) tensor = tensor.narrow(0, 0, rows);
+  const auto size = static_cast<std::size_t>(rows);
+  batch.task.resize(size);
+  for (auto& [key, texts] : batch.strings) texts.resize(size);
+  batch.frame_index.resize(size);
+  return batch;
+}
+
+}  // namespace
+
+class MapLoader::State {
+ public:
+  State(std::shared_ptr<const MapDataset> dataset, EpochOrder order, std::int64_t samples,
+        MapLoaderOptions options);
+  ~State();
+
+  Batch next();
+  void stop();
+  std::int64_t batches_per_epoch() const { return sharder_.batches_per_epoch(); }
+  SourceStatistics statistics() const;
+
+ private:
+  std::int64_t tasks_per_sample() const {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(dataset_->cameras()));
+  }
+  void start_threads();
+  void run_thread();
+  void top_up();
+  void begin_batch();
+  std::unique_ptr<BatchBuffer> take_buffer();
+  BatchInWork* batch_with_work();
+  void run_task(BatchInWork& batch, std::int64_t task);
+  void transform(std::size_t camera, const BatchInWork& batch, std::int64_t row);
+  [[noreturn]] void fail_stopped() const;
+
+  const std::shared_ptr<const MapDataset> dataset_;
+  const EpochOrder order_;
+  const std::int64_t samples_;
+  const MapLoaderOptions options_;
+  const BatchSharder sharder_;
+  std::int64_t batches_ahead_ = 1;
+  video::DecoderCache decoders_;
+
+  // Touched by the thread that calls next() alone.
+  EpochPosition begin_at_;                   // of the next batch to begin
+  std::vector<std::int64_t> current_order_;  // of epoch begin_at_.epoch; empty: not made yet
+  std::vector<std::unique_ptr<BatchBuffer>> delivered_;  // perhaps still held by the consumer
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;   // threads wait for tasks
+  std::condition_variable ready_;  // next() waits for the first batch
+  std::deque<std::unique_ptr<BatchInWork>> in_work_;  // in the order of delivery
+  bool stopping_ = false;
+  std::exception_ptr error_;
+  SourceStatistics statistics_;
+  std::vector<std::thread> threads_;
+};
+
+MapLoader::State::State(std::shared_ptr<const MapDataset> dataset, EpochOrder order,
+                        std::int64_t samples, MapLoaderOptions options)
+    : dataset_(std::move(dataset)),
+      order_(std::move(order)),
+      samples_(samples),
+      options_(std::move(options)),
+      sharder_(samples, options_.batch_size, options_.world, options_.rank),
+      decoders_(static_cast<std::size_t>(std::max<std::int64_t>(1, options_.decoder_cache_size))),
+      begin_at_(options_.start) {
+  if (options_.num_workers < 0)
+    fail("num_workers: must be at least 0, found {}", options_.num_workers);
+  if (begin_at_.epoch < 0 || begin_at_.batch < 0 ||
+      begin_at_.batch > sharder_.batches_per_epoch())
+    fail("the loader cannot begin at batch {} of epoch {}: an epoch has {}", begin_at_.batch,
+         begin_at_.epoch, sharder_.batches_per_epoch());
+  // Every thread has a task as long as this many batches are in work.
+  const std::int64_t tasks_per_batch = options_.batch_size * tasks_per_sample();
+  const std::int64_t for_all_threads =
+      (options_.num_workers + tasks_per_batch - 1) / tasks_per_batch;
+  if (options_.num_workers > 0)
+    batches_ahead_ = std::max({std::int64_t{1}, options_.prefetch_factor, for_all_threads});
+}
+
+MapLoader::State::~State() {
+  stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void MapLoader::State::start_threads() {
+  for (std::int64_t i = 0; i < options_.num_workers; ++i)
+    threads_.emplace_back([this] { run_thread(); });
+}
+
+void MapLoader::State::run_thread() {
+  ::pthread_setname_np(::pthread_self(), "decode");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    BatchInWork* batch = nullptr;
+    work_.wait(lock, [&] { return stopping_ || (batch = batch_with_work()) != nullptr; });
+    if (stopping_) return;
+    const std::int64_t task = batch->next_task++;
+    ++batch->running_tasks;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      run_task(*batch, task);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    --batch->running_tasks;
+    if (error && (!batch->error || task < batch->failed_task)) {
+      batch->error = error;
+      batch->failed_task = task;
+    }
+    if (batch->is_settled()) ready_.notify_one();
+  }
+}
+
+/// The first batch that has a task to begin. None is begun behind a batch that failed: it will never
+/// be asked for.
+BatchInWork* MapLoader::State::batch_with_work() {
+  for (const auto& batch : in_work_) {
+    if (batch->error) return nullptr;
+    if (batch->next_task < batch->tasks) return batch.get();
+  }
+  return nullptr;
+}
+
+void MapLoader::State::run_task(BatchInWork& batch, std::int64_t task) {
+  const std::int64_t row = task / tasks_per_sample();
+  const auto camera = static_cast<std::size_t>(task % tasks_per_sample());
+  const std::int64_t position = batch.rows[static_cast<std::size_t>(row)];
+  if (camera == 0) dataset_->fill_values(position, row, *batch.buffer);
+  if (camera >= dataset_->cameras()) return;
+  dataset_->fill_camera(camera, position, row, *batch.buffer, decoders_);
+  if (options_.transform && dataset_->camera_is_rgb(camera)) transform(camera, batch, row);
+}
+
+void MapLoader::State::transform(std::size_t camera, const BatchInWork& batch, std::int64_t row) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  if (options_.num_workers > 0) {
+    const std::array<std::uint64_t, 4> entropy = {
+        options_.transform_seed, static_cast<std::uint64_t>(batch.epoch),
+        static_cast<std::uint64_t>(batch.epoch_positions[static_cast<std::size_t>(row)]), camera};
+    generator = at::detail::createCPUGenerator(SeedSequence(entropy).generate_uint64());
+  }
+  at::Tensor pixels = dataset_->camera_row(camera, row, *batch.buffer);
+  options_.transform(pixels, generator);
+}
+
+std::unique_ptr<BatchBuffer> MapLoader::State::take_buffer() {
+  // Page-locked memory comes from torch's own caching allocator, which knows when a copy to the
+  // device that is under way has ended; a use count does not.
+  if (!options_.pin_memory) {
+    const auto free = std::find_if(delivered_.begin(), delivered_.end(),
+                                   [](const auto& buffer) { return buffer->is_unshared(); });
+    if (free != delivered_.end()) {
+      auto buffer = std::move(*free);
+      delivered_.erase(free);
+      return buffer;
+    }
+  }
+  // With one process a small dataset never fills a batch.
+  const std::int64_t rows =
+      options_.world == 1 ? std::min(options_.batch_size, samples_) : options_.batch_size;
+  return dataset_->allocate(rows, options_.pin_memory);
+}
+
+void MapLoader::State::begin_batch() {
+  if (begin_at_.batch == sharder_.batches_per_epoch()) {
+    begin_at_ = {begin_at_.epoch + 1, 0, 0};
+    current_order_.clear();
+  }
+  if (current_order_.empty()) {
+    current_order_ = order_(static_cast<std::uint64_t>(begin_at_.epoch));
+    check_internal(static_cast<std::int64_t>(current_order_.size()) == samples_,
+                   "an epoch's order has another length than the loader was told");
+  }
+  auto batch = std::make_unique<BatchInWork>();
+  batch->epoch = begin_at_.epoch;
+  batch->epoch_positions = sharder_.positions(begin_at_.batch++);
+  for (std::int64_t position : batch->epoch_positions)
+    batch->rows.push_back(current_order_[static_cast<std::size_t>(position)]);
+  batch->tasks = static_cast<std::int64_t>(batch->rows.size()) * tasks_per_sample();
+  batch->buffer = take_buffer();
+  std::lock_guard lock(mutex_);
+  in_work_.push_back(std::move(batch));
+}
+
+/// Begins batches until `batches_ahead_` are in work. Only the consumer adds and removes batches, so
+/// the length of the queue is its own.
+void MapLoader::State::top_up() {
+  bool added = false;
+  while (static_cast<std::int64_t>(in_work_.size()) < batches_ahead_) {
+    const bool epoch_is_over = begin_at_.batch == sharder_.batches_per_epoch();
+    if (epoch_is_over && !options_.prefetch_across_epochs && !in_work_.empty()) break;
+    begin_batch();
+    added = true;
+  }
+  if (added) work_.notify_all();
+}
+
+Batch MapLoader::State::next() {
+  const auto began = std::chrono::steady_clock::now();
+  {
+    std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    if (stopping_) fail_stopped();
+  }
+  if (threads_.empty() && options_.num_workers > 0) start_threads();
+  top_up();
+
+  std::unique_ptr<BatchInWork> batch;
+  if (options_.num_workers == 0) {
+    BatchInWork& front = *in_work_.front();
+    try {
+      while (front.next_task < front.tasks) {
+        {
+          std::lock_guard lock(mutex_);
+          if (stopping_) fail_stopped();
+        }
+        run_task(front, front.next_task++);
+      }
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      if (!stopping_) error_ = std::current_exception();
+      throw;
+    }
+  }
+  {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [&] { return stopping_ || in_work_.front()->is_settled(); });
+    if (stopping_) fail_stopped();
+    if (in_work_.front()->error) {
+      error_ = in_work_.front()->error;
+      std::rethrow_exception(error_);
+    }
+    batch = std::move(in_work_.front());
+    in_work_.pop_front();
+    ++statistics_.batches;
+    statistics_.samples += static_cast<std::int64_t>(batch->rows.size());
+  }
+  Batch result = first_rows(batch->buffer->batch, static_cast<std::int64_t>(batch->rows.size()));
+  if (!options_.pin_memory) {
+    delivered_.push_back(std::move(batch->buffer));
+    // A consumer that keeps its batches gets memory of its own for each.
+    if (static_cast<std::int64_t>(delivered_.size()) > batches_ahead_ + 1)
+      delivered_.erase(delivered_.begin());
+  }
+  const bool epoch_ends_here = in_work_.empty() &&
+                               begin_at_.batch == sharder_.batches_per_epoch();
+  if (options_.num_workers > 0 && (options_.prefetch_across_epochs || !epoch_ends_here)) top_up();
+
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
+  std::lock_guard lock(mutex_);
+  statistics_.waited_s += waited.count();
+  return result;
+}
+
+void MapLoader::State::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  ready_.notify_all();
+}
+
+void MapLoader::State::fail_stopped() const { fail("the data loader was stopped"); }
+
+SourceStatistics MapLoader::State::statistics() const {
+  std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+MapLoader::MapLoader(std::shared_ptr<const MapDataset> dataset, EpochOrder order,
+                     std::int64_t samples, MapLoaderOptions options)
+    : state_(std::make_unique<State>(std::move(dataset), std::move(order), samples,
+                                     std::move(options))) {}
+MapLoader::~MapLoader() = default;
+Batch MapLoader::next() { return state_->next(); }
+void MapLoader::stop() { state_->stop(); }
+std::int64_t MapLoader::batches_per_epoch() const { return state_->batches_per_epoch(); }
+SourceStatistics MapLoader::statistics() const { return state_->statistics(); }
+
+}  // namespace lerobot::dataset

@@ -1,0 +1,209 @@
+#include "lerobot/dataset/parquet_file.h"
+
+#include <algorithm>
+#include <functional>
+
+#include <arrow/array/array_binary.h>
+#include <arrow/array/array_primitive.h>
+#include <arrow/io/file.h>
+#include <arrow/memory_pool.h>
+#include <arrow/util/key_value_metadata.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/properties.h>
+
+#include "lerobot/base/checked.h"
+#include "lerobot/base/error.h"
+#include "lerobot/base/files.h"
+
+namespace lerobot::dataset {
+namespace {
+
+void collect_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
+  if (field.column_index >= 0) leaves.push_back(field.column_index);
+  for (const auto& child : field.children) collect_leaves(child, leaves);
+}
+
+[[noreturn]] void fail_damaged(const std::string& name, std::string_view reason) {
+  fail("{}: is damaged or was cut short, fetch it again: {}", name, reason);
+}
+
+const arrow::ChunkedArray& column_of(const arrow::Table& table, const std::string& column,
+                                     std::string_view file) {
+  const auto found = table.GetColumnByName(column);
+  if (!found) fail("{}: has no column \"{}\"", file, column);
+  if (found->null_count() == 0) return *table.column(table.schema()->GetFieldIndex(column));
+  for (std::int64_t row = 0, chunk = 0; chunk < found->num_chunks(); ++chunk) {
+    const auto& array = *found->chunk(static_cast<int>(chunk));
+    for (std::int64_t i = 0; i < array.length(); ++i, ++row)
+      if (array.IsNull(i)) fail("{}: column \"{}\" is null in row {}", file, column, row);
+  }
+  throw InternalError("a column with nulls has none");
+}
+
+template <class Array, class Target>
+void append_values(const arrow::Array& array, std::vector<Target>& out, std::string_view what) {
+  const auto& typed = static_cast<const Array&>(array);
+  for (std::int64_t i = 0; i < typed.length(); ++i) {
+    if constexpr (std::is_integral_v<Target>) {
+      out.push_back(checked_cast<Target>(typed.Value(i), what));
+    } else {
+      out.push_back(static_cast<Target>(typed.Value(i)));
+    }
+  }
+}
+
+/// False when the array doesn't hold integers.
+template <class Target>
+bool append_integers(const arrow::Array& array, std::vector<Target>& out, std::string_view what) {
+  switch (array.type_id()) {
+    case arrow::Type::INT8: append_values<arrow::Int8Array>(array, out, what); return true;
+    case arrow::Type::INT16: append_values<arrow::Int16Array>(array, out, what); return true;
+    case arrow::Type::INT32: append_values<arrow::Int32Array>(array, out, what); return true;
+    case arrow::Type::INT64: append_values<arrow::Int64Array>(array, out, what); return true;
+    case arrow::Type::UINT8: append_values<arrow::UInt8Array>(array, out, what); return true;
+    case arrow::Type::UINT16: append_values<arrow::UInt16Array>(array, out, what); return true;
+    case arrow::Type::UINT32: append_values<arrow::UInt32Array>(array, out, what); return true;
+    case arrow::Type::UINT64: append_values<arrow::UInt64Array>(array, out, what); return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+ParquetFile::ParquetFile(const std::filesystem::path& path) : name_(path.string()) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    fail("{}: is missing; fetch the dataset's files again", name_);
+  if (is_git_lfs_pointer(path))
+    fail("{}: is a Git LFS pointer; fetch the dataset's files with `git lfs pull`", name_);
+  try {
+    arrow::MemoryPool* pool = arrow::system_memory_pool();
+    auto opened = arrow::io::ReadableFile::Open(name_, pool);
+    if (!opened.ok()) fail("{}: cannot open: {}", name_, opened.status().message());
+    parquet::ArrowReaderProperties properties(/*use_threads=*/false);
+    properties.set_pre_buffer(false);  // it would start Arrow's I/O threads
+    parquet::arrow::FileReaderBuilder builder;
+    auto status = builder.Open(*opened, parquet::ReaderProperties(pool));
+    if (status.ok()) status = builder.memory_pool(pool)->properties(properties)->Build(&reader_);
+    if (!status.ok()) fail_damaged(name_, status.message());
+    const auto file_metadata = reader_->parquet_reader()->metadata();
+    for (int group = 0; group < file_metadata->num_row_groups(); ++group) {
+      const auto group_metadata = file_metadata->RowGroup(group);
+      group_rows_.push_back(group_metadata->num_rows());
+      group_bytes_.push_back(group_metadata->total_byte_size());
+      if (group_rows_.back() < 0) fail_damaged(name_, "a row group has a negative number of rows");
+      rows_ = checked_add(rows_, group_rows_.back(), name_ + ": number of rows");
+    }
+    if (rows_ != file_metadata->num_rows())
+      fail_damaged(name_, fmt::format("its row groups hold {} rows, its footer says {}", rows_,
+                                      file_metadata->num_rows()));
+  } catch (const parquet::ParquetException& exception) {
+    fail_damaged(name_, exception.what());
+  }
+  for (const auto& field : reader_->manifest().schema_fields)
+    columns_.push_back(field.field->name());
+}
+
+bool ParquetFile::has_column(std::string_view name) const {
+  return std::find(columns_.begin(), columns_.end(), name) != columns_.end();
+}
+
+std::optional<std::string> ParquetFile::metadata(std::string_view key) const {
+  const auto pairs = reader_->parquet_reader()->metadata()->key_value_metadata();
+  if (!pairs) return std::nullopt;
+  const int found = pairs->FindKey(std::string(key));
+  if (found < 0) return std::nullopt;
+  return pairs->value(found);
+}
+
+std::shared_ptr<arrow::Table> ParquetFile::read(const std::vector<std::string>& columns,
+                                                const std::vector<int>& groups) const {
+  std::vector<int> leaves;
+  for (const std::string& column : columns) {
+    const auto found = std::find(columns_.begin(), columns_.end(), column);
+    if (found == columns_.end()) fail("{}: has no column \"{}\"", name_, column);
+    collect_leaves(reader_->manifest().schema_fields[found - columns_.begin()], leaves);
+  }
+  std::sort(leaves.begin(), leaves.end());
+  try {
+    auto table = reader_->ReadRowGroups(groups, leaves);
+    if (!table.ok()) fail_damaged(name_, table.status().message());
+    return *table;
+  } catch (const parquet::ParquetException& exception) {
+    fail_damaged(name_, exception.what());
+  }
+}
+
+std::shared_ptr<arrow::Table> ParquetFile::read(const std::vector<std::string>& columns) const {
+  std::vector<int> groups(group_rows_.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<int>(i);
+  return read(columns, groups);
+}
+
+std::vector<std::int64_t> integer_column(const arrow::Table& table, const std::string& column,
+                                         std::string_view file) {
+  const arrow::ChunkedArray& values = column_of(table, column, file);
+  const std::string what = fmt::format("{}: column \"{}\"", file, column);
+  std::vector<std::int64_t> out;
+  out.reserve(static_cast<std::size_t>(values.length()));
+  for (const auto& chunk : values.chunks())
+    if (!append_integers(*chunk, out, what))
+      fail("{}: expected integers, found {}", what, values.type()->ToString());
+  return out;
+}
+
+std::vector<double> number_column(const arrow::Table& table, const std::string& column,
+                                  std::string_view file) {
+  const arrow::ChunkedArray& values = column_of(table, column, file);
+  const std::string what = fmt::format("{}: column \"{}\"", file, column);
+  std::vector<double> out;
+  out.reserve(static_cast<std::size_t>(values.length()));
+  for (const auto& chunk : values.chunks()) {
+    if (chunk->type_id() == arrow::Type::DOUBLE)
+      append_values<arrow::DoubleArray>(*chunk, out, what);
+    else if (chunk->type_id() == arrow::Type::FLOAT)
+      append_values<arrow::FloatArray>(*chunk, out, what);
+    else if (!append_integers(*chunk, out, what))
+      fail("{}: expected numbers, found {}", what, values.type()->ToString());
+  }
+  return out;
+}
+
+std::vector<std::string> text_column(const arrow::Table& table, const std::string& column,
+                                     std::string_view file) {
+  const arrow::ChunkedArray& values = column_of(table, column, file);
+  std::vector<std::string> out;
+  out.reserve(static_cast<std::size_t>(values.length()));
+  for (const auto& chunk : values.chunks()) {
+    if (chunk->type_id() == arrow::Type::STRING) {
+      const auto& texts = static_cast<const arrow::StringArray&>(*chunk);
+      for (std::int64_t i = 0; i < texts.length(); ++i) out.emplace_back(texts.GetView(i));
+    } else if (chunk->type_id() == arrow::Type::LARGE_STRING) {
+      const auto& texts = static_cast<const arrow::LargeStringArray&>(*chunk);
+      for (std::int64_t i = 0; i < texts.length(); ++i) out.emplace_back(texts.GetView(i));
+    } else {
+      fail("{}: column \"{}\": expected text, found {}", file, column,
+           values.type()->ToString());
+    }
+  }
+  return out;
+}
+
+std::vector<std::filesystem::path> sorted_parquet_files(const std::filesystem::path& directory) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& chunk : fs::directory_iterator(directory, error)) {
+    if (!chunk.is_directory()) continue;
+    for (const auto& file : fs::directory_iterator(chunk.path(), error))
+      if (file.path().extension() == ".parquet") files.push_back(file.path());
+  }
+  if (error) fail("{}: cannot be listed: {}", directory.string(), error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace lerobot::dataset

@@ -1,0 +1,34 @@
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include "lerobot/optim/optimizer.h"
+
+namespace lerobot::optim {
+
+at::Tensor clip_grad_norm(const nn::NamedTensors& parameters, double max_norm) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, parameter] : parameters)
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad().detach());
+  if (gradients.empty()) return at::zeros({}, at::kFloat);
+
+  std::vector<at::Tensor> norms = at::_foreach_norm(gradients, 2.0);
+  for (at::Tensor& norm : norms) norm = norm.to(norms.front().device());
+  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), 2.0);
+  if (!(max_norm > 0)) return total;
+
+  const at::Tensor factor = at::clamp(total.add(1e-6).reciprocal().mul(max_norm), {}, 1.0);
+  // Multiplying by one changes nothing: on a CPU that pass over the memory can be saved, elsewhere
+  // looking would wait for the device.
+  if (factor.device().is_cpu() && factor.item<double>() == 1.0) return total;
+  at::_foreach_mul_(gradients, factor);
+  return total;
+}
+
+}  // namespace lerobot::optim

@@ -1,0 +1,26 @@
+// What the optimizers share about one parameter and its file settings.
+#pragma once
+
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "lerobot/base/json.h"
+
+namespace lerobot::optim {
+
+/// True when `parameter` can be updated as a flat float32 array: on the CPU, without holes.
+bool is_flat_float(const at::Tensor& parameter);
+
+/// The parameter's gradient, in the parameter's memory order when `flat`. Undefined without one.
+/// Throws InternalError for sparse gradients, which no policy makes.
+at::Tensor gradient_of(const at::Tensor& parameter, bool flat);
+
+/// The number, or the truth value, under `key`. Throws Error naming `where`, the key and the value.
+double number_setting(const Json& settings, const char* key, const std::string& where);
+bool bool_setting(const Json& settings, const char* key, const std::string& where);
+/// Throws Error unless the truth value under `key` is `expected`.
+void require_setting(const Json& settings, const char* key, bool expected,
+                     const std::string& where);
+
+}  // namespace lerobot::optim

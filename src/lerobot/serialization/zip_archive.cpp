@@ -1,0 +1,352 @@
+#include "lerobot/serialization/zip_archive.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+#include <c10/util/hash.h>
+
+#include "lerobot/base/checked.h"
+#include "lerobot/base/error.h"
+
+namespace lerobot::serialization {
+namespace {
+
+constexpr std::uint32_t kLocalHeader = 0x04034b50;
+constexpr std::uint32_t kDataDescriptor = 0x08074b50;
+constexpr std::uint32_t kCentralHeader = 0x02014b50;
+constexpr std::uint32_t kEnd = 0x06054b50;
+constexpr std::uint32_t kZip64End = 0x06064b50;
+constexpr std::uint32_t kZip64Locator = 0x07064b50;
+
+constexpr std::size_t kLocalHeaderBytes = 30;
+constexpr std::size_t kCentralHeaderBytes = 46;
+constexpr std::size_t kEndBytes = 22;
+constexpr std::size_t kZip64EndBytes = 56;
+constexpr std::size_t kZip64LocatorBytes = 20;
+
+constexpr std::uint16_t kZip64Extra = 0x0001;
+constexpr std::uint16_t kPaddingExtra = 0x4246;  // "FB"
+constexpr std::uint16_t kEncrypted = 0x0001;
+constexpr std::uint16_t kUtf8 = 0x0800;
+constexpr std::uint16_t kHasDescriptor = 0x0008;
+constexpr std::uint64_t k32Bits = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t k16Bits = std::numeric_limits<std::uint16_t>::max();
+
+/// Tables for eight bytes at a time ("slicing by 8", Kounavis and Berry).
+constexpr auto kCrcTables = [] {
+  std::array<std::array<std::uint32_t, 256>, 8> tables{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0xEDB88320U : 0U);
+    tables[0][i] = crc;
+  }
+  for (std::size_t slice = 1; slice < 8; ++slice)
+    for (std::size_t i = 0; i < 256; ++i) {
+      const std::uint32_t crc = tables[slice - 1][i];
+      tables[slice][i] = (crc >> 8) ^ tables[0][crc & 0xFF];
+    }
+  return tables;
+}();
+
+/// Reads little-endian fields; whoever makes one has checked that they are there.
+class Fields {
+ public:
+  explicit Fields(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+  std::uint16_t u16(std::size_t at) const { return read<std::uint16_t>(at); }
+  std::uint32_t u32(std::size_t at) const { return read<std::uint32_t>(at); }
+  std::uint64_t u64(std::size_t at) const { return read<std::uint64_t>(at); }
+
+ private:
+  template <class T>
+  T read(std::size_t at) const {
+    T value;
+    std::memcpy(&value, bytes_.data() + at, sizeof value);
+    return value;
+  }
+  std::span<const std::uint8_t> bytes_;
+};
+
+struct Directory {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t entries = 0;
+};
+
+/// Checks that [offset, offset + size) lies inside `bytes` and returns it.
+std::span<const std::uint8_t> slice(std::span<const std::uint8_t> bytes, std::uint64_t offset,
+                                    std::uint64_t size, const std::string& archive,
+                                    std::string_view what) {
+  if (offset > bytes.size() || size > bytes.size() - offset)
+    fail("{}: damaged zip archive: {} at byte {} with {} bytes leaves the file's {}", archive, what,
+         offset, size, bytes.size());
+  return bytes.subspan(offset, size);
+}
+
+Directory find_directory(std::span<const std::uint8_t> bytes, const std::string& archive) {
+  if (bytes.size() < kEndBytes) fail("{}: is cut off: {} bytes are no zip archive", archive, bytes.size());
+  const std::size_t last = bytes.size() - kEndBytes;
+  const std::size_t first = last > k16Bits ? last - k16Bits : 0;
+  std::size_t at = last;
+  while (true) {
+    const Fields end(bytes.subspan(at, kEndBytes));
+    if (end.u32(0) == kEnd && end.u16(20) == bytes.size() - at - kEndBytes) break;
+    if (at == first)
+      fail("{}: is cut off or damaged: the zip archive's directory at its end is missing", archive);
+    --at;
+  }
+  const Fields end(bytes.subspan(at, kEndBytes));
+  Directory directory{end.u32(16), end.u32(12), end.u16(10)};
+  if (at < kZip64LocatorBytes) return directory;
+  const Fields locator(bytes.subspan(at - kZip64LocatorBytes, kZip64LocatorBytes));
+  if (locator.u32(0) != kZip64Locator) return directory;
+  const Fields end64(slice(bytes, locator.u64(8), kZip64EndBytes, archive, "the ZIP64 end record"));
+  if (end64.u32(0) != kZip64End) fail("{}: damaged zip archive: no ZIP64 end record", archive);
+  return {end64.u64(48), end64.u64(40), end64.u64(32)};
+}
+
+/// Replaces sizes and offset of 0xFFFFFFFF by those of the ZIP64 extra field.
+void read_zip64(std::span<const std::uint8_t> extra, const std::string& archive,
+                const std::string& member, std::uint64_t& size, std::uint64_t& stored_size,
+                std::uint64_t& offset) {
+  while (extra.size() >= 4) {
+    const Fields field(extra);
+    const std::uint16_t id = field.u16(0);
+    const std::size_t length = field.u16(2);
+    if (length > extra.size() - 4) break;
+    if (id == kZip64Extra) {
+      std::size_t at = 4;
+      for (std::uint64_t* value : {&size, &stored_size, &offset}) {
+        if (*value != k32Bits) continue;
+        if (at + 8 > length + 4) fail("{}: damaged ZIP64 sizes of member {}", archive, member);
+        *value = field.u64(at);
+        at += 8;
+      }
+      return;
+    }
+    extra = extra.subspan(4 + length);
+  }
+}
+
+/// miniz, which torch writes with, leaves out the descriptor of an empty member.
+std::uint16_t flags_of(std::uint64_t size) { return size > 0 ? kUtf8 | kHasDescriptor : kUtf8; }
+
+void append(std::string& out, std::uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
+}
+
+}  // namespace
+
+std::uint32_t crc32(std::span<const std::uint8_t> bytes, std::uint32_t crc) {
+  static_assert(std::endian::native == std::endian::little);
+  crc = ~crc;
+  const std::uint8_t* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, at, 8);
+    word ^= crc;
+    crc = 0;
+    for (std::size_t i = 0; i < 8; ++i) crc ^= kCrcTables[7 - i][(word >> (8 * i)) & 0xFF];
+  }
+  for (; left > 0; --left, ++at) crc = (crc >> 8) ^ kCrcTables[0][(crc ^ *at) & 0xFF];
+  return ~crc;
+}
+
+bool ZipReader::looks_like_zip(std::span<const std::uint8_t> bytes) {
+  return bytes.size() >= 4 && Fields(bytes).u32(0) == kLocalHeader;
+}
+
+ZipReader::ZipReader(std::span<const std::uint8_t> bytes, std::string name)
+    : name_(std::move(name)) {
+  const Directory directory = find_directory(bytes, name_);
+  auto headers = slice(bytes, directory.offset, directory.bytes, name_, "the directory");
+  for (std::uint64_t i = 0; i < directory.entries; ++i) {
+    if (headers.size() < kCentralHeaderBytes || Fields(headers).u32(0) != kCentralHeader)
+      fail("{}: damaged zip archive: directory entry {} of {} is missing", name_, i,
+           directory.entries);
+    const Fields header(headers);
+    const std::size_t name_bytes = header.u16(28), extra_bytes = header.u16(30);
+    const std::size_t entry_bytes = kCentralHeaderBytes + name_bytes + extra_bytes + header.u16(32);
+    if (entry_bytes > headers.size())
+      fail("{}: damaged zip archive: directory entry {} is cut off", name_, i);
+    Member member;
+    member.name.assign(reinterpret_cast<const char*>(headers.data()) + kCentralHeaderBytes,
+                       name_bytes);
+    if (header.u16(8) & kEncrypted) fail("{}: member {} is encrypted", name_, member.name);
+    if (const auto method = header.u16(10); method != 0)
+      fail("{}: member {} is compressed (method {}); torch.save stores members as they are: save "
+           "the file again with torch",
+           name_, member.name, method);
+    member.crc = header.u32(16);
+    std::uint64_t stored_size = header.u32(20), size = header.u32(24), offset = header.u32(42);
+    read_zip64(headers.subspan(kCentralHeaderBytes + name_bytes, extra_bytes), name_, member.name,
+               size, stored_size, offset);
+    if (size != stored_size)
+      fail("{}: member {} is stored, but its sizes differ: {} and {}", name_, member.name, size,
+           stored_size);
+
+    const Fields local(slice(bytes, offset, kLocalHeaderBytes, name_, member.name));
+    if (local.u32(0) != kLocalHeader)
+      fail("{}: damaged zip archive: member {} has no header", name_, member.name);
+    const std::uint64_t begin = offset + kLocalHeaderBytes + local.u16(26) + local.u16(28);
+    member.bytes = slice(bytes, begin, size, name_, member.name);
+    if (!index_.emplace(member.name, members_.size()).second)
+      fail("{}: damaged zip archive: two members are named {}", name_, member.name);
+    members_.push_back(std::move(member));
+    headers = headers.subspan(entry_bytes);
+  }
+}
+
+const ZipReader::Member* ZipReader::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &members_[found->second];
+}
+
+std::span<const std::uint8_t> ZipReader::checked_bytes(const Member& member) const {
+  if (member.crc != 0 && crc32(member.bytes) != member.crc)
+    fail("{}: member {} is damaged: its checksum differs", name_, member.name);
+  return member.bytes;
+}
+
+ZipWriter::ZipWriter(ByteSink sink) : sink_(std::move(sink)) {}
+
+void ZipWriter::emit(std::string_view bytes) {
+  sink_({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
+  offset_ += bytes.size();
+}
+
+void ZipWriter::add(std::string name, std::string_view text) {
+  add(std::move(name),
+      std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+}
+
+void ZipWriter::add(std::string name, std::span<const std::uint8_t> bytes) {
+  Entry entry{std::move(name), crc32(bytes), bytes.size(), offset_};
+  const bool large = entry.size >= k32Bits;
+  const bool far = entry.header_offset >= k32Bits;
+
+  // Local sizes are zero: they stand in the descriptor behind the data, and in the directory.
+  std::string extra;
+  if (large) {
+    append(extra, kZip64Extra, 2);
+    append(extra, 16, 2);
+    append(extra, 0, 8);
+    append(extra, 0, 8);
+  }
+  const std::uint64_t unpadded =
+      offset_ + kLocalHeaderBytes + entry.name.size() + extra.size() + 4;
+  const std::uint64_t padding = (kAlignment - unpadded % kAlignment) % kAlignment;
+  append(extra, kPaddingExtra, 2);
+  append(extra, padding, 2);
+  extra.append(padding, 'Z');
+
+  std::string header;
+  append(header, kLocalHeader, 4);
+  append(header, 0, 2);  // version needed
+  append(header, flags_of(entry.size), 2);
+  append(header, 0, 2);  // stored
+  append(header, 0, 4);  // time and date
+  append(header, 0, 4);  // CRC
+  append(header, large ? k32Bits : 0, 4);
+  append(header, large ? k32Bits : 0, 4);
+  append(header, checked_cast<std::uint16_t>(entry.name.size(), "length of a zip member's name"), 2);
+  append(header, extra.size(), 2);
+  header += entry.name;
+  header += extra;
+  emit(header);
+  if (entry.size > 0) {
+    sink_(bytes);
+    offset_ += entry.size;
+    std::string descriptor;
+    append(descriptor, kDataDescriptor, 4);
+    append(descriptor, entry.crc, 4);
+    // As miniz does: 64 bits as soon as anything is beyond 32.
+    const int width = (large || far) ? 8 : 4;
+    append(descriptor, entry.size, width);
+    append(descriptor, entry.size, width);
+    emit(descriptor);
+    combined_crc_ = c10::hash_combine(combined_crc_, entry.crc);
+  }
+  entries_.push_back(std::move(entry));
+}
+
+std::string ZipWriter::serialization_id() const {
+  // torch keeps the names in an unordered set and hashes them in its order; names lack the root.
+  std::unordered_set<std::string> names;
+  for (const Entry& entry : entries_) names.insert(entry.name.substr(entry.name.find('/') + 1));
+  std::uint64_t names_hash = 0;
+  for (const std::string& name : names)
+    names_hash = c10::hash_combine(names_hash, c10::hash<std::string>{}(name));
+  return fmt::format("{:020}{:020}", names_hash, combined_crc_);
+}
+
+void ZipWriter::finish() {
+  const std::uint64_t begin = offset_;
+  for (const Entry& entry : entries_) {
+    const bool large = entry.size >= k32Bits;
+    const bool far = entry.header_offset >= k32Bits;
+    std::string extra;
+    if (large || far) {
+      append(extra, kZip64Extra, 2);
+      append(extra, (large ? 16 : 0) + (far ? 8 : 0), 2);
+      if (large) {
+        append(extra, entry.size, 8);
+        append(extra, entry.size, 8);
+      }
+      if (far) append(extra, entry.header_offset, 8);
+    }
+    std::string header;
+    append(header, kCentralHeader, 4);
+    append(header, 0, 2);  // version made by
+    append(header, 0, 2);  // version needed
+    append(header, flags_of(entry.size), 2);
+    append(header, 0, 2);  // stored
+    append(header, 0, 4);  // time and date
+    append(header, entry.crc, 4);
+    append(header, large ? k32Bits : entry.size, 4);
+    append(header, large ? k32Bits : entry.size, 4);
+    append(header, entry.name.size(), 2);
+    append(header, extra.size(), 2);
+    append(header, 0, 2);  // comment
+    append(header, 0, 2);  // disk
+    append(header, 0, 2);  // internal attributes
+    append(header, 0, 4);  // external attributes
+    append(header, far ? k32Bits : entry.header_offset, 4);
+    header += entry.name;
+    header += extra;
+    emit(header);
+  }
+  const std::uint64_t directory_bytes = offset_ - begin;
+  const std::uint64_t end64_offset = offset_;
+  const std::uint64_t count = entries_.size();
+
+  std::string end;
+  append(end, kZip64End, 4);
+  append(end, kZip64EndBytes - 12, 8);
+  append(end, 0x031e, 2);  // version made by
+  append(end, 0x002d, 2);  // version needed
+  append(end, 0, 4);       // this disk
+  append(end, 0, 4);       // directory's disk
+  append(end, count, 8);
+  append(end, count, 8);
+  append(end, directory_bytes, 8);
+  append(end, begin, 8);
+  append(end, kZip64Locator, 4);
+  append(end, 0, 4);
+  append(end, end64_offset, 8);
+  append(end, 1, 4);
+  append(end, kEnd, 4);
+  append(end, 0, 4);  // disks
+  append(end, std::min(count, k16Bits), 2);
+  append(end, std::min(count, k16Bits), 2);
+  append(end, std::min(directory_bytes, k32Bits), 4);
+  append(end, std::min(begin, k32Bits), 4);
+  append(end, 0, 2);  // comment
+  emit(end);
+}
+
+}  // namespace lerobot::serialization

@@ -1,0 +1,193 @@
+#include "lerobot/train/checkpoint_files.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lerobot/base/error.h"
+#include "lerobot/base/log.h"
+#include "lerobot/checkpoint/layout.h"
+#include "lerobot/dataset/metadata.h"
+#include "lerobot/policy/registry.h"
+
+namespace lerobot::train {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::FileEntry;
+using serialization::NamedTensors;
+
+/// Gradients of micro-batches that no update has used yet, of a run with accumulation. Ours: LeRobot
+/// loses them at a checkpoint, and does not mind the file.
+constexpr const char* kAccumulatedGradientsFile = "accumulated_gradients.safetensors";
+
+const std::map<std::string, std::string> kModelMetadata = {{"format", "pt"}};
+
+/// Configuration and processors: the files beside the weights.
+void add_policy_files(const Session& session, const fs::path& folder,
+                      std::vector<FileEntry>& files) {
+  const auto& types = policy::policy_types();
+  files.push_back(checkpoint::json_file(folder / checkpoint::kPolicyConfigFile,
+                                        config::to_json(session.policy->config(), types)));
+  files.push_back(checkpoint::json_file(folder / checkpoint::kTrainConfigFile,
+                                        config::to_json(session.config, types)));
+  for (const processor::Pipeline* pipeline :
+       {&session.processors->preprocessor, &session.processors->postprocessor})
+    files.push_back({.relative_path = folder / (pipeline->name() + ".json"),
+                     .bytes = 16 << 10,
+                     .write = [pipeline](const fs::path& path) { pipeline->save(path.parent_path()); }});
+}
+
+NamedTensors accumulated_gradients(const Session& session) {
+  NamedTensors gradients;
+  for (const auto& [name, parameter] : session.policy->module().named_parameters())
+    if (parameter.grad().defined()) gradients.emplace_back(name, parameter.grad());
+  return gradients;
+}
+
+bool in_the_middle_of_an_update(const config::TrainConfig& config, std::int64_t step) {
+  return step % config.accelerator.gradient_accumulation.steps != 0;
+}
+
+/// The shadow weights under the parameters' names, with the live buffers.
+NamedTensors ema_weights(const NamedTensors& model, const NamedTensors& parameters,
+                         const std::vector<at::Tensor>& shadow) {
+  NamedTensors weights = model;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto found = std::find_if(weights.begin(), weights.end(), [&](const auto& entry) {
+      return entry.first == parameters[i].first;
+    });
+    check_internal(found != weights.end(), "a parameter is missing from the state dict");
+    found->second = shadow[i];
+  }
+  return weights;
+}
+
+void add_ema_files(Session& session, const NamedTensors& model, checkpoint::HostCopies& copies,
+                   std::vector<FileEntry>& files) {
+  optim::EmaState state = session.ema->state();
+  NamedTensors shadow;
+  for (std::size_t i = 0; i < state.shadow_params.size(); ++i)
+    shadow.emplace_back(std::to_string(i), state.shadow_params[i]);
+  shadow = copies.copy("ema", shadow);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < shadow.size(); ++i) {
+    state.shadow_params[i] = shadow[i].second;
+    bytes += shadow[i].second.nbytes();
+  }
+  const fs::path folder = checkpoint::kPretrainedModelEmaFolder;
+  files.push_back(checkpoint::tensor_file(
+      folder / checkpoint::kModelFile,
+      ema_weights(model, session.policy->module().named_parameters(), state.shadow_params),
+      kModelMetadata));
+  add_policy_files(session, folder, files);
+  files.push_back({.relative_path = fs::path(checkpoint::kTrainingStateFolder) / checkpoint::kEmaStateFile,
+                   .bytes = bytes,
+                   .write = [state](const fs::path& path) { checkpoint::save_ema_state(path, state); }});
+}
+
+checkpoint::TrainingStep training_step(const config::TrainConfig& config, std::int64_t step) {
+  return {.step = step,
+          .dp_world_size = 1,
+          .batch_size = config.batch_size,
+          .grad_accum_steps = config.accelerator.gradient_accumulation.steps,
+          .dp_replicate = config.parallelism.dp_replicate,
+          .dp_shard = config.parallelism.dp_shard,
+          .ring_degree = config.parallelism.context_parallel.ring_degree,
+          .ulysses_degree = config.parallelism.context_parallel.ulysses_degree,
+          .mixed_precision = config.accelerator.mixed_precision};
+}
+
+void load_accumulated_gradients(Session& session, const fs::path& file) {
+  const serialization::SafetensorsFile gradients(file);
+  for (const auto& [name, parameter] : session.policy->module().named_parameters()) {
+    if (!gradients.contains(name)) continue;
+    at::Tensor gradient = gradients.tensor(name);
+    if (gradient.sizes() != parameter.sizes())
+      fail("{}: the gradient {} has another shape than the parameter", file.string(), name);
+    parameter.mutable_grad() = gradient.to(parameter.device());
+  }
+}
+
+void warn_about_changes(const config::TrainConfig& config, const checkpoint::TrainingStep& recorded) {
+  const checkpoint::TrainingStep now = training_step(config, 0);
+  const auto compare = [](const char* name, const std::optional<std::int64_t>& before,
+                          const std::optional<std::int64_t>& after, const char* consequence) {
+    if (before && after && *before != *after)
+      log::warning("Resuming with {}={}, the checkpoint was written with {}. {}", name, *after, *before,
+                   consequence);
+  };
+  constexpr const char* kOrder =
+      "The data order goes on at the right epoch and offset, but not sample-exactly.";
+  compare("dp_world_size", recorded.dp_world_size, now.dp_world_size, kOrder);
+  compare("batch_size", recorded.batch_size, now.batch_size, kOrder);
+  compare("gradient_accumulation.steps", recorded.grad_accum_steps, now.grad_accum_steps,
+          "Updates fall on other steps than before.");
+  if (recorded.mixed_precision != now.mixed_precision)
+    log::warning("Resuming with mixed_precision={}, the checkpoint was written with {}.",
+                 now.mixed_precision, recorded.mixed_precision);
+}
+
+}  // namespace
+
+std::vector<FileEntry> checkpoint_files(Session& session, std::int64_t step,
+                                        checkpoint::HostCopies& copies) {
+  const fs::path model_folder = checkpoint::kPretrainedModelFolder;
+  const fs::path state_folder = checkpoint::kTrainingStateFolder;
+  std::vector<FileEntry> files;
+
+  const NamedTensors model = copies.copy("model", session.policy->module().state_dict());
+  files.push_back(checkpoint::tensor_file(model_folder / checkpoint::kModelFile, model, kModelMetadata));
+  add_policy_files(session, model_folder, files);
+
+  files.push_back(checkpoint::json_file(state_folder / checkpoint::kTrainingStepFile,
+                                        checkpoint::to_json(training_step(session.config, step))));
+  checkpoint::capture_torch_rng(session.rng);
+  files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kRngStateFile,
+                                          checkpoint::to_tensors(session.rng)));
+  files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kOptimizerStateFile,
+                                          copies.copy("optimizer", session.optimizer->state())));
+  files.push_back(checkpoint::json_file(state_folder / checkpoint::kOptimizerParamGroupsFile,
+                                        session.optimizer->param_groups()));
+  if (session.scheduler)
+    files.push_back(checkpoint::json_file(state_folder / checkpoint::kSchedulerStateFile,
+                                          session.scheduler->state()));
+  if (session.ema) add_ema_files(session, model, copies, files);
+  if (in_the_middle_of_an_update(session.config, step))
+    files.push_back(
+        checkpoint::tensor_file(state_folder / kAccumulatedGradientsFile,
+                                copies.copy("gradients", accumulated_gradients(session))));
+  return files;
+}
+
+void restore_training_state(Session& session, const fs::path& checkpoint) {
+  const fs::path folder = checkpoint / checkpoint::kTrainingStateFolder;
+  const config::TrainConfig& config = session.config;
+
+  const auto recorded = checkpoint::read_training_step(folder / checkpoint::kTrainingStepFile);
+  warn_about_changes(config, recorded);
+  session.rng = checkpoint::read_rng_state(folder / checkpoint::kRngStateFile);
+  session.optimizer->load_param_groups(read_json_file(folder / checkpoint::kOptimizerParamGroupsFile));
+  session.optimizer->load_state(
+      serialization::SafetensorsFile(folder / checkpoint::kOptimizerStateFile).all());
+  if (session.scheduler)
+    session.scheduler->load_state(read_json_file(folder / checkpoint::kSchedulerStateFile));
+  if (session.ema && fs::exists(folder / checkpoint::kEmaStateFile))
+    session.ema->load_state(checkpoint::read_ema_state(folder / checkpoint::kEmaStateFile));
+  else if (session.ema)
+    log::warning("{} has no {}: the average starts from the resumed weights.", folder.string(),
+                 checkpoint::kEmaStateFile);
+  if (in_the_middle_of_an_update(config, recorded.step) &&
+      fs::exists(folder / kAccumulatedGradientsFile))
+    load_accumulated_gradients(session, folder / kAccumulatedGradientsFile);
+
+  session.first_step = recorded.step;
+  session.start = dataset::position_after(
+      recorded.step, make_sampler(config, session.datasets).size(),
+      recorded.batch_size.value_or(config.batch_size), recorded.dp_world_size.value_or(1));
+  log::info("Resuming data order at epoch {}, sample {}", session.start.epoch, session.start.sample);
+  checkpoint::restore_torch_rng(session.rng);
+}
+
+}  // namespace lerobot::train

@@ -1,0 +1,13 @@
+// --data_only=true: the data path alone, to see whether it is the bottleneck.
+#pragma once
+
+#include "lerobot/config/train_config.h"
+
+namespace lerobot::train {
+
+/// Draws config.steps batches as training would (order, windows, decoding, transforms) and throws
+/// them away; logs samples per second, waits and memory every log_freq steps and at the end. Writes
+/// metrics.jsonl when `output_dir_given`. Returns the exit code.
+int run_data_only(config::TrainConfig config, bool output_dir_given);
+
+}  // namespace lerobot::train

@@ -1,0 +1,126 @@
+#include "lerobot/train/datasets.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "lerobot/base/error.h"
+#include "lerobot/dataset/episode_selection.h"
+#include "lerobot/dataset/episodes.h"
+#include "lerobot/dataset/image_transforms.h"
+#include "lerobot/dataset/metadata.h"
+#include "lerobot/dataset/stats.h"
+
+namespace lerobot::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path lerobot_home() {
+  const auto variable = [](const char* name) -> fs::path {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+  };
+  if (fs::path home = variable("HF_LEROBOT_HOME"); !home.empty()) return home;
+  if (fs::path home = variable("HF_HOME"); !home.empty()) return home / "lerobot";
+  if (fs::path cache = variable("XDG_CACHE_HOME"); !cache.empty())
+    return cache / "huggingface" / "lerobot";
+  return variable("HOME") / ".cache" / "huggingface" / "lerobot";
+}
+
+dataset::MapLoaderOptions loader_options(const config::TrainConfig& config, bool pin_memory) {
+  return {.batch_size = config.batch_size,
+          .num_workers = config.num_workers,
+          .prefetch_factor = config.prefetch_factor,
+          .pin_memory = pin_memory,
+          .decoder_cache_size = config.dataset.video_decoder_cache_size.value_or(100)};
+}
+
+}  // namespace
+
+fs::path dataset_root(const config::DatasetConfig& config) {
+  if (config.root) {
+    if (!fs::is_directory(*config.root))
+      fail("--dataset.root={} is not a folder; expected the root of a LeRobotDataset v3 (with meta/, "
+           "data/ and videos/)",
+           *config.root);
+    return *config.root;
+  }
+  const fs::path root = lerobot_home() / config.repo_id;
+  if (!fs::exists(root / "meta" / "info.json"))
+    fail("dataset {} is not on this machine (looked for {}); downloading from the Hub is not supported "
+         "yet: pass --dataset.root=FOLDER, or download it there with "
+         "`hf download --repo-type=dataset {} --local-dir {}`",
+         config.repo_id, (root / "meta" / "info.json").string(), config.repo_id, root.string());
+  return root;
+}
+
+std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfig& config) {
+  auto metadata = dataset::DatasetMetadata::open(dataset_root(config.dataset),
+                                                 config.dataset.repo_id,
+                                                 config.dataset.depth_output_unit);
+  if (config.dataset.use_imagenet_stats) {
+    auto stats = metadata->stats();
+    dataset::use_imagenet_stats(stats, metadata->info());
+    metadata->set_stats(std::move(stats));
+  }
+  return metadata;
+}
+
+Datasets open_datasets(const config::TrainConfig& config,
+                       std::shared_ptr<dataset::DatasetMetadata> metadata) {
+  const auto selected = dataset::select_episodes(metadata->info().total_episodes,
+                                                 config.dataset.episodes,
+                                                 config.dataset.exclude_episodes);
+  const auto split =
+      dataset::split_episodes(metadata->episodes(), selected, config.dataset.eval_split);
+  const auto open = [&](const std::vector<std::int64_t>& episodes) {
+    return dataset::MapDataset::open(metadata, {.episodes = episodes,
+                                                .windows = config.policy->delta_indices(),
+                                                .tolerance_s = config.tolerance_s});
+  };
+  Datasets datasets{.metadata = metadata, .train = open(split.train), .held_out = nullptr};
+  if (!split.eval.empty()) datasets.held_out = open(split.eval);
+  return datasets;
+}
+
+dataset::EpisodeAwareSampler make_sampler(const config::TrainConfig& config,
+                                          const Datasets& datasets) {
+  const auto& episodes = datasets.metadata->episodes();
+  const auto selected = datasets.train->episodes();
+  return dataset::EpisodeAwareSampler(
+      episodes.all_from(), episodes.all_to(),
+      {.episodes = std::vector<std::int64_t>(selected.begin(), selected.end()),
+       .drop_last = config.policy->drop_last_frames(),
+       .seed = static_cast<std::uint64_t>(config.seed.value_or(0)),
+       .first_row = datasets.train->first_rows()});
+}
+
+std::unique_ptr<dataset::MapLoader> make_train_loader(const config::TrainConfig& config,
+                                                      const Datasets& datasets,
+                                                      dataset::EpochPosition start,
+                                                      bool pin_memory) {
+  auto options = loader_options(config, pin_memory);
+  options.start = start;
+  if (config.dataset.image_transforms.enable) {
+    options.transform = dataset::ImageTransforms(config.dataset.image_transforms);
+    options.transform_seed = static_cast<std::uint64_t>(config.seed.value_or(0));
+  }
+  auto sampler = std::make_shared<const dataset::EpisodeAwareSampler>(make_sampler(config, datasets));
+  const std::int64_t samples = sampler->size();
+  return std::make_unique<dataset::MapLoader>(
+      datasets.train, [sampler](std::uint64_t epoch) { return sampler->order(epoch); }, samples,
+      std::move(options));
+}
+
+std::unique_ptr<dataset::MapLoader> make_eval_loader(const config::TrainConfig& config,
+                                                     const Datasets& datasets, bool pin_memory) {
+  auto options = loader_options(config, pin_memory);
+  options.prefetch_across_epochs = false;
+  const auto positions =
+      dataset::evaluation_positions(datasets.held_out->task_index(), config.max_eval_samples);
+  return std::make_unique<dataset::MapLoader>(
+      datasets.held_out, [positions](std::uint64_t) { return positions; },
+      static_cast<std::int64_t>(positions.size()), std::move(options));
+}
+
+}  // namespace lerobot::train

@@ -1,0 +1,125 @@
+// Whole runs against LeRobot's own logs of the same runs (tests/data/logs): the same samples, losses,
+// gradient norms and learning rates, and in the end the same weights and optimizer state.
+#include <cmath>
+
+#include "lerobot/serialization/safetensors.h"
+#include "tests/train/run_fixture.h"
+
+namespace lerobot::train {
+namespace {
+
+class ReproducesLeRobot : public RunTest {
+ protected:
+  void expect_log(const std::string& name, double tolerance, double norm_tolerance) const {
+    const auto expected = lines(data() / "logs" / (name + ".rank0.jsonl"));
+    const auto actual = samples(name);
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(actual[i]["step"], expected[i]["step"]);
+      EXPECT_EQ(actual[i]["index"], expected[i]["index"]) << "step " << i + 1;
+      expect_close(actual[i]["loss"], expected[i]["loss"], tolerance, "loss", i + 1);
+      expect_close(actual[i]["grad_norm"], expected[i]["grad_norm"], norm_tolerance, "grad_norm",
+                   i + 1);
+    }
+  }
+
+  static void expect_close(const Json& actual, const Json& expected, double tolerance,
+                           const char* what, std::size_t step) {
+    const double a = actual.get<double>(), e = expected.get<double>();
+    EXPECT_LE(std::abs(a - e), tolerance * std::abs(e)) << what << " at step " << step << ": " << a
+                                                        << " for " << e;
+  }
+
+  void expect_tensors(const fs::path& actual_file, const fs::path& expected_file,
+                      double tolerance) const {
+    const serialization::SafetensorsFile actual(actual_file), expected(expected_file);
+    ASSERT_EQ(actual.names(), expected.names());
+    for (const auto& name : expected.names()) {
+      const at::Tensor a = actual.tensor(name).to(at::kDouble), e = expected.tensor(name).to(at::kDouble);
+      ASSERT_EQ(a.sizes(), e.sizes()) << name;
+      if (e.numel() == 0) continue;
+      const double difference = (a - e).abs().max().item().toDouble();
+      EXPECT_LE(difference, tolerance * std::max(e.abs().max().item().toDouble(), 1e-3)) << name;
+    }
+  }
+};
+
+TEST_F(ReproducesLeRobot, InASingleProcessOverThreeEpochs) {
+  ASSERT_EQ(train_program(with(small_act("state_single", "toy_state"), {"--steps=40", "--save_freq=8"})), 0);
+  expect_log("state_single", 1e-4, 1e-4);
+  const fs::path fixture = data() / "checkpoints/state_single";
+  for (const char* step : {"000008", "000040"}) {
+    const fs::path ours = checkpoint("state_single", step);
+    expect_tensors(ours / "pretrained_model/model.safetensors",
+                   fixture / step / "pretrained_model/model.safetensors", 1e-4);
+    expect_tensors(ours / "training_state/optimizer_state.safetensors",
+                   fixture / step / "training_state/optimizer_state.safetensors", 1e-3);
+    for (const char* file :
+         {"pretrained_model/config.json", "pretrained_model/policy_preprocessor.json",
+          "pretrained_model/policy_postprocessor.json", "training_state/training_step.json",
+          "training_state/optimizer_param_groups.json"})
+      EXPECT_EQ(read_text_file(ours / file), read_text_file(fixture / step / file)) << file;
+    for (const char* file :
+         {"pretrained_model/policy_preprocessor_step_3_normalizer_processor.safetensors",
+          "pretrained_model/policy_postprocessor_step_0_unnormalizer_processor.safetensors"})
+      EXPECT_EQ(read_text_file(ours / file), read_text_file(fixture / step / file)) << file;
+  }
+}
+
+TEST_F(ReproducesLeRobot, RandomStatesIncluded) {
+  ASSERT_EQ(train_program(with(small_act("state_single", "toy_state"), {"--steps=8", "--save_freq=8"})), 0);
+  EXPECT_EQ(read_text_file(checkpoint("state_single", "000008") / "training_state/rng_state.safetensors"),
+            read_text_file(data() / "checkpoints/state_single/000008/training_state/rng_state.safetensors"));
+}
+
+TEST_F(ReproducesLeRobot, WithGradientAccumulation) {
+  const Json config =
+      read_json_file(data() / "checkpoints/state_accum/000008/pretrained_model/train_config.json");
+  ASSERT_EQ(train_program(with(small_act("state_accum", "toy_state"),
+                               {"--steps=8", "--save_freq=8",
+                                fmt::format("--accelerator.gradient_accumulation.steps={}",
+                                            config["accelerator"]["gradient_accumulation"]["steps"]
+                                                .get<std::int64_t>())})),
+            0);
+  expect_log("state_accum", 1e-4, 1e-4);
+  expect_tensors(checkpoint("state_accum", "000008") / "pretrained_model/model.safetensors",
+                 data() / "checkpoints/state_accum/000008/pretrained_model/model.safetensors", 1e-4);
+}
+
+TEST_F(ReproducesLeRobot, WithoutThePresetAndWithACosineSchedule) {
+  const Json config =
+      read_json_file(data() / "checkpoints/state_sched" / last("state_sched") /
+                     "pretrained_model/train_config.json");
+  const fs::path file = folder_ / "state_sched.json";
+  Json changed = config;
+  changed["dataset"]["root"] = (data() / "datasets/toy_state").string();
+  write_file_atomic(file, to_python_json(changed, 4));
+  ASSERT_EQ(train_program(std::vector<std::string>{"--config_path=" + file.string(),
+                                                   "--output_dir=" + output("state_sched").string(),
+                                                   "--log_samples=true"}),
+            0);
+  expect_log("state_sched", 1e-4, 1e-4);
+  const auto expected = lines(data() / "logs/state_sched.rank0.jsonl");
+  const auto metrics = lines(output("state_sched") / "metrics.jsonl");
+  std::size_t i = 0;
+  for (const Json& line : metrics) {
+    if (!line.contains("lr")) continue;
+    expect_close(line["lr"], expected[i]["lr"], 1e-9, "lr", i + 1);
+    ++i;
+  }
+  EXPECT_EQ(i, expected.size());
+  const fs::path ours = checkpoint("state_sched", last("state_sched"));
+  EXPECT_EQ(read_text_file(ours / "training_state/scheduler_state.json"),
+            read_text_file(data() / "checkpoints/state_sched" / last("state_sched") /
+                           "training_state/scheduler_state.json"));
+}
+
+TEST_F(ReproducesLeRobot, UnderBf16Autocast) {
+  ASSERT_EQ(train_program(with(small_act("state_bf16", "toy_state"),
+                               {"--steps=4", "--save_freq=4", "--accelerator.mixed_precision=bf16"})),
+            0);
+  expect_log("state_bf16", 1e-2, 3e-2);
+}
+
+}  // namespace
+}  // namespace lerobot::train
