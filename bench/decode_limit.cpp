@@ -18,6 +18,7 @@
 extern "C" {
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
+#include <libavutil/log.h>
 #include <libavutil/opt.h>
 #include <libswscale/swscale.h>
 }
@@ -168,6 +169,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: decode_limit THREADS SAMPLES SEED FILE...\n";
     return 2;
   }
+  av_log_set_level(AV_LOG_ERROR);
   try {
     run(std::atoi(argv[1]), std::atoi(argv[2]), std::strtoull(argv[3], nullptr, 10),
         std::vector<std::string>(argv + 4, argv + argc));

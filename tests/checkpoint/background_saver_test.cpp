@@ -79,16 +79,16 @@ TEST_F(Background, AFailureIsReportedOnceAndThePreviousCheckpointStays) {
   auto background = saver();
   const auto save = [&](int step_number, bool broken) {
     background.save(step_number, [&](HostCopies& copies) {
-      auto files =
-          small_checkpoint(step_number, copies.copy("model", small_tensors(step_number)));
+      auto files = small_checkpoint(step_number, copies.copy("model", small_tensors(step_number)));
       if (broken) files.push_back({"x", 0, [](const fs::path&) { fail("the disk is gone"); }});
       return files;
     });
   };
   save(10, false);
   save(20, true);
-  EXPECT_THAT(error_of([&] { background.wait(); }),
-              AllOf(HasSubstr("step 20"), HasSubstr("the disk is gone"), HasSubstr("000010 is intact")));
+  EXPECT_THAT(
+      error_of([&] { background.wait(); }),
+      AllOf(HasSubstr("step 20"), HasSubstr("the disk is gone"), HasSubstr("000010 is intact")));
   EXPECT_THAT(background.wait(), Optional(step("000010")));
   save(30, true);
   EXPECT_THAT(error_of([&] { save(40, false); }), HasSubstr("step 30"));
@@ -110,6 +110,22 @@ TEST_F(Background, TheEndOfTheObjectWaitsForTheSave) {
     });
   }
   EXPECT_EQ(missing_part(step("000010")), std::nullopt);
+}
+
+TEST_F(Background, MemoryThatWasPreparedIsUsed) {
+  auto background = saver();
+  const auto weights = small_tensors(1);
+  background.prepare({{"model", weights}, {"nothing", {}}});
+  EXPECT_EQ(background.wait(), std::nullopt);
+  background.save(10, [&](HostCopies& copies) {
+    const auto before = copies.bytes();
+    EXPECT_GT(before, 4000U);
+    auto files = small_checkpoint(10, copies.copy("model", weights));
+    EXPECT_EQ(copies.bytes(), before);
+    return files;
+  });
+  background.wait();
+  EXPECT_EQ(value_in(step("000010")), 1.0F);
 }
 
 TEST_F(Background, NothingIsInFlightAtFirst) {
@@ -137,12 +153,22 @@ TEST(HostCopiesTest, MemoryIsReusedUntilShapesChange) {
   EXPECT_EQ(second[0].second[0].item<float>(), 5.0F);
 }
 
+TEST(HostCopiesTest, TensorsOfManyPiecesAreWhole) {
+  HostCopies copies;
+  const serialization::NamedTensors tensors = {{"large", at::arange(5'000'001, at::kFloat)},
+                                               {"half", at::arange(3'000'000).to(at::kHalf)}};
+  const auto result = copies.copy("set", tensors);
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    EXPECT_TRUE(at::equal(result[i].second, tensors[i].second)) << tensors[i].first;
+}
+
 TEST(HostCopiesTest, AnyTensorBecomesAContiguousPlainOne) {
   HostCopies copies;
   at::Tensor weight = at::arange(6, at::kFloat).view({2, 3});
   weight.requires_grad_(true);
   const auto result = copies.copy(
-      "set", {{"t", weight.t()}, {"scalar", at::full({}, 3, at::kLong)}, {"empty", at::empty({0, 4})}});
+      "set",
+      {{"t", weight.t()}, {"scalar", at::full({}, 3, at::kLong)}, {"empty", at::empty({0, 4})}});
   EXPECT_TRUE(result[0].second.is_contiguous());
   EXPECT_FALSE(result[0].second.requires_grad());
   EXPECT_TRUE(at::equal(result[0].second, weight.t()));

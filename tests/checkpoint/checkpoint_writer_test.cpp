@@ -1,12 +1,11 @@
 #include "lerobot/checkpoint/checkpoint_writer.h"
 
-#include <signal.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-
 #include <chrono>
 #include <random>
 #include <set>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -30,7 +29,8 @@ class Writer : public TestFolder {
   fs::path step(const char* name) const { return checkpoints() / name; }
 
   fs::path save(std::int64_t step) {
-    return CheckpointWriter(checkpoints(), 100).save(step, small_checkpoint(step, small_tensors(static_cast<double>(step))));
+    return CheckpointWriter(checkpoints(), 100)
+        .save(step, small_checkpoint(step, small_tensors(static_cast<double>(step))));
   }
 
   /// All names in the checkpoints folder, sorted.
@@ -78,7 +78,9 @@ TEST_F(Writer, SeveralRanksFillOneFolder) {
 TEST_F(Writer, ALeftOverFolderOfTheSameStepIsReplacedAsAUnit) {
   // Field report: junk and stale shards of four ranks lie where a save of two ranks goes.
   for (int rank = 0; rank < 4; ++rank)
-    write(fmt::format("run/checkpoints/000010/pretrained_model/pytorch_model_fsdp_0/__{}_0.distcp", rank), "stale");
+    write(fmt::format("run/checkpoints/000010/pretrained_model/pytorch_model_fsdp_0/__{}_0.distcp",
+                      rank),
+          "stale");
   write("run/checkpoints/000010/junk", "junk");
   save(10);
   EXPECT_FALSE(fs::exists(step("000010/junk")));
@@ -149,7 +151,9 @@ TEST_F(Writer, AFailingFileLeavesThePreviousCheckpoint) {
 TEST_F(Writer, AForeignExceptionBecomesAnError) {
   CheckpointWriter writer(checkpoints(), 100);
   const FileEntry entry{"x", 0, [](const fs::path&) { throw std::runtime_error("strange"); }};
-  EXPECT_THAT(error_of([&] { writer.save(20, {&entry, 1}); }),
+  EXPECT_THAT(error_of([&] {
+                writer.save(20, {&entry, 1});
+              }),
               AllOf(HasSubstr("strange"), HasSubstr("no earlier checkpoint")));
 }
 
@@ -157,7 +161,7 @@ TEST_F(Writer, AFullDiskIsAnErrorAndNotAShorterFile) {
   ::signal(SIGXFSZ, SIG_IGN);
   save(10);
   const std::string message = in_child([&] {
-    const struct rlimit small {2000, 2000};
+    const struct rlimit small { 2000, 2000 };
     ::setrlimit(RLIMIT_FSIZE, &small);
     return save(20).string();
   });
@@ -247,9 +251,17 @@ TEST_F(Writer, AKillAtAnyMomentLeavesCompleteCheckpointsOnly) {
   const serialization::NamedTensors tensors = {{"a", at::full({400'000}, 1.0, at::kFloat)},
                                                {"b", at::full({3}, 1.0, at::kFloat)}};
   std::mt19937 random(1);
+  // How long a save takes depends on the machine and on what else runs there.
+  const auto begin = std::chrono::steady_clock::now();
+  save(90);
+  CheckpointWriter(checkpoints(), 100).save(91, small_checkpoint(91, tensors));
+  const auto longest = 2 * (std::chrono::steady_clock::now() - begin);
+  fs::remove_all(checkpoints());
+
   int interrupted = 0, found = 0;
-  constexpr int kKills = 60;
-  for (int kill = 0; kill < kKills; ++kill) {
+  constexpr int kKills = 50, kMostKills = 400;
+  for (int kill = 0; kill < kMostKills; ++kill) {
+    if (kill >= kKills && interrupted >= kKills / 3 && found >= kKills / 3) break;
     const pid_t child = ::fork();
     if (child == 0) {
       // New steps and replaced ones in turn, until it is killed.
@@ -260,7 +272,7 @@ TEST_F(Writer, AKillAtAnyMomentLeavesCompleteCheckpointsOnly) {
         ::_exit(1);
       }
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+    std::this_thread::sleep_for(longest * (random() % 1000) / 1000);
     ::kill(child, SIGKILL);
     int status = 0;
     ::waitpid(child, &status, 0);
@@ -283,8 +295,8 @@ TEST_F(Writer, AKillAtAnyMomentLeavesCompleteCheckpointsOnly) {
     for (const auto& name : names())
       EXPECT_TRUE(!name.starts_with('.') || name == ".last.tmp") << name;
   }
-  EXPECT_GT(interrupted, kKills / 3) << "the kills came at the wrong moments";
-  EXPECT_GT(found, 0);
+  EXPECT_GE(interrupted, kKills / 3) << "no kill fell into a save";
+  EXPECT_GE(found, kKills / 3) << "no save was ever finished";
 }
 
 }  // namespace

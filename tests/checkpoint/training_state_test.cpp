@@ -27,7 +27,7 @@ class TrainingStateTest : public TestFolder {
   }
 };
 
-// --- training_step.json ---------------------------------------------------------------------------
+// --- training_step.json -------------------------------------------------------------------------
 
 TEST_F(TrainingStateTest, TheStepFileOfLeRobotIsWrittenAgainToTheByte) {
   const TrainingStep step = read_training_step(state_of_single() / "training_step.json");
@@ -46,8 +46,8 @@ TEST_F(TrainingStateTest, OldStepFilesAreRead) {
   EXPECT_EQ(old.step, 7);
   EXPECT_EQ(old.dp_world_size, 2);
   EXPECT_EQ(old.batch_size, std::nullopt);
-  const auto both = read_training_step(
-      write("b.json", R"({"step": 7, "num_processes": 2, "dp_world_size": 3, "parallelism": null})"));
+  const auto both = read_training_step(write(
+      "b.json", R"({"step": 7, "num_processes": 2, "dp_world_size": 3, "parallelism": null})"));
   EXPECT_EQ(both.dp_world_size, 3);
 }
 
@@ -56,8 +56,7 @@ TEST_F(TrainingStateTest, ThePrecisionIsRecordedWhenItIsNotTheDefault) {
   step.step = 1;
   EXPECT_FALSE(to_json(step).contains("mixed_precision"));
   step.mixed_precision = "bf16";
-  const auto again =
-      read_training_step(write("a.json", to_python_json(to_json(step), 4)));
+  const auto again = read_training_step(write("a.json", to_python_json(to_json(step), 4)));
   EXPECT_EQ(again.mixed_precision, "bf16");
 }
 
@@ -74,7 +73,7 @@ TEST_F(TrainingStateTest, WrongStepFilesAreRefused) {
   EXPECT_THAT(step_refusal("{"), HasSubstr("training_step.json"));
 }
 
-// --- rng_state.safetensors ------------------------------------------------------------------------
+// --- rng_state.safetensors ----------------------------------------------------------------------
 
 TEST_F(TrainingStateTest, PythonAndNumpyAreSeededAsTheyDoThemselves) {
   struct Case {
@@ -82,11 +81,11 @@ TEST_F(TrainingStateTest, PythonAndNumpyAreSeededAsTheyDoThemselves) {
     std::uint32_t first, second, last;
   };
   // random.seed(seed); random.getstate()[1]
-  for (const Case& expected : {Case{0, 766982754, 497961170, 2902720905},
-                               Case{1000, 3322676526, 3034739726, 2311025532},
-                               Case{4294967295, 2159790430, 4274725319, 2300076184},
-                               Case{1099511627783, 704317392, 723153410, 3977384188},
-                               Case{18446744073709551615U, 2932382577, 2128964480, 861141058}}) {
+  for (const Case& expected :
+       {Case{0, 766982754, 497961170, 2902720905}, Case{1000, 3322676526, 3034739726, 2311025532},
+        Case{4294967295, 2159790430, 4274725319, 2300076184},
+        Case{1099511627783, 704317392, 723153410, 3977384188},
+        Case{18446744073709551615U, 2932382577, 2128964480, 861141058}}) {
     const auto state = python_random_state(expected.seed);
     EXPECT_EQ(state.words[0], 2147483648U);
     EXPECT_EQ(state.words[1], expected.first) << expected.seed;
@@ -145,17 +144,19 @@ TEST_F(TrainingStateTest, DamagedRngFilesAreRefused) {
   const auto refusal = [&](const std::string& key, const std::optional<at::Tensor>& value) {
     serialization::NamedTensors tensors;
     for (auto& [name, tensor] : to_tensors(good)) {
-      if (name != key) tensors.emplace_back(name, tensor);
-      else if (value) tensors.emplace_back(name, *value);
+      if (name != key)
+        tensors.emplace_back(name, tensor);
+      else if (value)
+        tensors.emplace_back(name, *value);
     }
     const fs::path path = folder_ / "rng.safetensors";
     serialization::save_safetensors(path, tensors);
     return error_of([&] { restore_torch_rng(read_rng_state(path)); });
   };
   EXPECT_EQ(refusal("", std::nullopt), "no error");
-  for (const char* key : {"py_rng_version", "py_rng_state", "np_rng_state_values",
-                          "np_rng_state_index", "np_rng_has_gauss", "np_rng_cached_gaussian",
-                          "torch_rng_state"})
+  for (const char* key :
+       {"py_rng_version", "py_rng_state", "np_rng_state_values", "np_rng_state_index",
+        "np_rng_has_gauss", "np_rng_cached_gaussian", "torch_rng_state"})
     EXPECT_THAT(refusal(key, std::nullopt), AllOf(HasSubstr(key), HasSubstr("is missing")));
   EXPECT_THAT(refusal("py_rng_version", at::full({1}, 2, at::kLong)), HasSubstr("expected 3 to 3"));
   EXPECT_THAT(refusal("py_rng_state", at::full({624}, 2, at::kLong)), HasSubstr("[624]"));
@@ -173,7 +174,7 @@ TEST_F(TrainingStateTest, DamagedRngFilesAreRefused) {
               HasSubstr("CPU generator is damaged"));
 }
 
-// --- ema_state.pt ---------------------------------------------------------------------------------
+// --- ema_state.pt -------------------------------------------------------------------------------
 
 TEST_F(TrainingStateTest, TheEmaFileOfDiffusersIsWrittenAgainToTheByte) {
   const fs::path original = test_data("serialization/ema_state.pt");

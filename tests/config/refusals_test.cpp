@@ -101,8 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--steps=-1", "--steps=-1: expected an integer at least 1"},
         Refusal{"--num_workers=-1", "--num_workers=-1: expected an integer at least 0"},
         Refusal{"--prefetch_factor=0", "--prefetch_factor=0: expected an integer at least 1"},
-        Refusal{"--log_freq=0", "--log_freq=0: expected an integer at least 1"},
-        Refusal{"--save_freq=-1", "--save_freq=-1: expected an integer at least 0"},
+        Refusal{"--log_freq=-1", "--log_freq=-1: expected an integer at least 0"},
         Refusal{"--eval_steps=-1", "--eval_steps=-1: expected an integer at least 0"},
         Refusal{"--seed=-1", "--seed=-1: expected an integer at least 0 and at most 4294967295"},
         Refusal{"--tolerance_s=0", "--tolerance_s=0.0: expected a number above 0"},
@@ -333,7 +332,7 @@ TEST(Refusals, DamagedWordsAreRefusedAndNothingElseHappens) {
     state = state * 1664525u + 1013904223u;
     return static_cast<std::size_t>(state >> 8) % below;
   };
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 500; ++round) {
     Words words = intact;
     std::string& word = words[random(words.size())];
     for (std::size_t edit = 0; edit <= random(3); ++edit) {

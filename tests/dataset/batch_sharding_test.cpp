@@ -98,6 +98,7 @@ TEST(BatchSharding, BadInputIsRefusedWithTheNumbers) {
   EXPECT_THAT(message([] { BatchSharder(5, 0); }), HasSubstr("batch size must be positive"));
   EXPECT_THAT(message([] { BatchSharder(5, 4, 0); }), HasSubstr("positive, found 0"));
   EXPECT_THAT(message([] { BatchSharder(5, 4, 2, 2); }), HasSubstr("between 0 and 1, found 2"));
+  EXPECT_THAT(message([] { BatchSharder(5, 4, 1, 0, 5); }), HasSubstr("between 0 and 4, found 5"));
   EXPECT_THAT(message([] { position_after(-1, 5, 4, 2); }), HasSubstr("negative, found -1"));
   EXPECT_THAT(message([] { BatchSharder(5, std::numeric_limits<std::int64_t>::max(), 2); }),
               HasSubstr("overflows"));

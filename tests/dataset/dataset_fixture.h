@@ -1,8 +1,6 @@
 // Copies of fixture datasets that a test may break.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <arrow/api.h>

@@ -57,12 +57,10 @@ TEST(DatasetInfo, ReadsDepthCamerasAlsoInTheirOlderSpellings) {
   Json& entry = json["features"]["observation.images.depthvid"];
   entry["info"].erase("is_depth_map");
   entry["info"]["video.is_depth_map"] = true;
-  EXPECT_TRUE(
-      parse_dataset_info(json, "info.json").find("observation.images.depthvid")->is_depth);
+  EXPECT_TRUE(parse_dataset_info(json, "info.json").find("observation.images.depthvid")->is_depth);
   entry["info"] = nullptr;
   entry["video_info"] = {{"video.is_depth_map", true}};
-  EXPECT_TRUE(
-      parse_dataset_info(json, "info.json").find("observation.images.depthvid")->is_depth);
+  EXPECT_TRUE(parse_dataset_info(json, "info.json").find("observation.images.depthvid")->is_depth);
 }
 
 TEST(DatasetInfo, ShapesOfCamerasAreChannelFirstUnlessTheThirdNameSaysChannel) {
@@ -147,21 +145,20 @@ TEST(DatasetInfo, RefusesFeaturesItCannotRead) {
                           {"shape", {64, 64, 1}},
                           {"names", {"height", "width", "channels"}}}),
               AllOf(HasSubstr("3 channel"), HasSubstr("found 1")));
-  EXPECT_THAT(error("x", {{"dtype", "float32"}, {"shape", {1}}, {"info", {{"is_depth_map", true}}}}),
-              HasSubstr("depth"));
+  EXPECT_THAT(
+      error("x", {{"dtype", "float32"}, {"shape", {1}}, {"info", {{"is_depth_map", true}}}}),
+      HasSubstr("depth"));
   EXPECT_THAT(error_after([](Json& json) { json["features"].erase("index"); }),
               HasSubstr("\"index\""));
-  EXPECT_THAT(
-      error_after([](Json& json) { json["features"]["task_index"]["dtype"] = "float32"; }),
-      AllOf(HasSubstr("task_index"), HasSubstr("integer")));
+  EXPECT_THAT(error_after([](Json& json) { json["features"]["task_index"]["dtype"] = "float32"; }),
+              AllOf(HasSubstr("task_index"), HasSubstr("integer")));
   EXPECT_THAT(error_after([](Json& json) { json.erase("features"); }), HasSubstr("features"));
 }
 
 TEST(DatasetInfo, RefusesDepthNumbersThatHaveNoInverse) {
   const auto error = [](const char* key, const Json& value) {
-    return error_after([&](Json& json) {
-      json["features"]["observation.images.depthvid"]["info"][key] = value;
-    });
+    return error_after(
+        [&](Json& json) { json["features"]["observation.images.depthvid"]["info"][key] = value; });
   };
   EXPECT_THAT(error("depth_unit", "cm"), AllOf(HasSubstr("depth_unit"), HasSubstr("cm")));
   EXPECT_THAT(error("video.depth_max", 0.01), HasSubstr("depth_max"));

@@ -56,10 +56,14 @@ TEST(EvalSplit, HoldsOutTheLastEpisodesOfEachTask) {
 
 TEST(EvalSplit, RefusesToLeaveNoTrainingEpisode) {
   const auto metadata = DatasetMetadata::open(fixture("toy_h264"), "toy/h264");
-  EXPECT_THAT(error_of([&] { split_episodes(metadata->episodes(), {0, 2}, 0.5); }),
+  EXPECT_THAT(error_of([&] {
+                split_episodes(metadata->episodes(), {0, 2}, 0.5);
+              }),
               AllOf(HasSubstr("eval_split"), HasSubstr("0.5"), HasSubstr("of 2")));
   for (double split : {-0.1, 1.0, std::nan("")})
-    EXPECT_THAT(error_of([&] { split_episodes(metadata->episodes(), {0, 1}, split); }),
+    EXPECT_THAT(error_of([&] {
+                  split_episodes(metadata->episodes(), {0, 1}, split);
+                }),
                 HasSubstr("eval_split"));
 }
 

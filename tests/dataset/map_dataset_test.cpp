@@ -42,11 +42,16 @@ std::span<const std::uint8_t> bytes_of(const at::Tensor& tensor) {
 
 const char* type_name(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
-    case at::kFloat: return "float32";
-    case at::kLong: return "int64";
-    case at::kBool: return "bool";
-    case at::kByte: return "uint8";
-    default: return "?";
+    case at::kFloat:
+      return "float32";
+    case at::kLong:
+      return "int64";
+    case at::kBool:
+      return "bool";
+    case at::kByte:
+      return "uint8";
+    default:
+      return "?";
   }
 }
 
@@ -58,8 +63,7 @@ Json described(const Batch& batch, std::int64_t row) {
     values[key] = {type_name(value), value.sizes().vec(),
                    sha256_hex(bytes_of(value)).substr(0, 16)};
   }
-  for (const auto& [key, texts] : batch.strings)
-    values[key] = texts[static_cast<std::size_t>(row)];
+  for (const auto& [key, texts] : batch.strings) values[key] = texts[static_cast<std::size_t>(row)];
   values["task"] = batch.task[static_cast<std::size_t>(row)];
   return values;
 }
@@ -69,7 +73,8 @@ std::vector<std::int64_t> deltas_of(const Json& deltas, const std::string& key) 
                               : std::vector<std::int64_t>();
 }
 
-/// Each case is one dataset opened by LeRobot with windows and a selection; see make_item_oracle.py.
+/// Each case is one dataset opened by LeRobot with windows and a selection; see
+/// make_item_oracle.py.
 class LeRobotItems : public testing::TestWithParam<const char*> {};
 
 TEST_P(LeRobotItems, AreEqualToTheBit) {
@@ -233,11 +238,11 @@ TEST(MapDataset, KeepsNumbersThatAreNotFinite) {
 
 TEST(MapDataset, GivesEveryRowItsTaskByValue) {
   DatasetCopy dataset("toy_h264");
-  const auto table = arrow::Table::Make(
-      arrow::schema({arrow::field("task_index", arrow::int64()),
-                     arrow::field("__index_level_0__", arrow::utf8())}),
-      {array_of<arrow::Int64Builder, std::int64_t>({1, 0}),
-       array_of<arrow::StringBuilder, std::string>({"второе", "第一"})});
+  const auto table =
+      arrow::Table::Make(arrow::schema({arrow::field("task_index", arrow::int64()),
+                                        arrow::field("__index_level_0__", arrow::utf8())}),
+                         {array_of<arrow::Int64Builder, std::int64_t>({1, 0}),
+                          array_of<arrow::StringBuilder, std::string>({"второе", "第一"})});
   write_table(*table, dataset.file("meta/tasks.parquet"));
   const auto buffer = read_rows(*open_dataset(dataset.root()), {0, 25});
   EXPECT_THAT(buffer->batch.task, ElementsAre("第一", "второе"));
@@ -249,7 +254,8 @@ TEST(MapDataset, ReadsFrameRatesThatAreNotWhole) {
   DatasetCopy dataset("toy_av1");
   const std::string video = "videos/observation.images.front/chunk-000/file-000.mp4";
   const std::string command = fmt::format(
-      "ffmpeg -v error -i {0} -vf setpts=N/TB*1001/30000 -r 30000/1001 -c:v libx264 -qp 0 -y {1} && "
+      "ffmpeg -v error -i {0} -vf setpts=N/TB*1001/30000 -r 30000/1001 -c:v libx264 -qp 0 -y {1} "
+      "&& "
       "mv {1} {0}",
       dataset.file(video).string(), dataset.file("ntsc.mp4").string());
   if (std::system(command.c_str()) != 0) GTEST_SKIP() << "needs ffmpeg with libx264";
@@ -275,8 +281,8 @@ TEST(MapDataset, ReadsFrameRatesThatAreNotWhole) {
 }
 
 std::string hash_of(const std::vector<float>& values) {
-  return sha256_hex({reinterpret_cast<const std::uint8_t*>(values.data()),
-                     values.size() * sizeof(float)});
+  return sha256_hex(
+      {reinterpret_cast<const std::uint8_t*>(values.data()), values.size() * sizeof(float)});
 }
 
 TEST(DepthDequantizer, EqualsLeRobotsToTheBit) {
@@ -296,7 +302,7 @@ TEST(DepthDequantizer, EqualsLeRobotsToTheBit) {
 
 TEST(MapDataset, OpensInMillisecondsWithoutReadingAFrame) {
   const fs::path pusht = fs::path(LEROBOT_TEST_DATA).parent_path().parent_path() / "data/pusht_sim";
-  open_dataset(pusht);  // Arrow registers its codecs once
+  open_dataset(pusht);                      // Arrow registers its codecs once
   const std::clock_t began = std::clock();  // processor time: other programs do not count
   const auto dataset = open_dataset(pusht);
   const double took_s = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
@@ -305,7 +311,8 @@ TEST(MapDataset, OpensInMillisecondsWithoutReadingAFrame) {
   RecordProperty("milliseconds", std::to_string(took_s * 1000));
 }
 
-// ---- Broken data is found when the dataset is opened ---------------------------------------------
+// ---- Broken data is found when the dataset is opened
+// ---------------------------------------------
 
 std::string open_error(const DatasetCopy& dataset, MapDatasetOptions options = {}) {
   return error_of([&] { open_dataset(dataset.root(), options); });
@@ -355,12 +362,12 @@ TEST(BrokenDataset, RowsThatAreNotWhatTheMetadataSaysAreFound) {
     DatasetCopy dataset("toy_split");
     dataset.edit_table("meta/episodes/chunk-000/file-001.parquet", [](auto table) {
       const auto count = static_cast<std::size_t>(table->num_rows());
-      return with_column(table, "data/file_index",
-                         array_of<arrow::Int64Builder>(
-                             std::vector<std::optional<std::int64_t>>(count, 1)));
+      return with_column(
+          table, "data/file_index",
+          array_of<arrow::Int64Builder>(std::vector<std::optional<std::int64_t>>(count, 1)));
     });
-    EXPECT_THAT(open_error(dataset), AllOf(HasSubstr(".parquet"), HasSubstr("rows"),
-                                           HasSubstr("episodes")));
+    EXPECT_THAT(open_error(dataset),
+                AllOf(HasSubstr(".parquet"), HasSubstr("rows"), HasSubstr("episodes")));
   }
   {
     DatasetCopy dataset("toy_h264");
@@ -430,9 +437,9 @@ TEST(BrokenDataset, ColumnsThatAreNotTheDeclaredOnesAreNamed) {
               }),
               AllOf(HasSubstr("vec_i64"), HasSubstr("shape [3]")));
   EXPECT_THAT(error([](auto table) {
-                return with_column(table, "action",
-                                   table->GetColumnByName("observation.environment_state")
-                                       ->chunk(0));
+                return with_column(
+                    table, "action",
+                    table->GetColumnByName("observation.environment_state")->chunk(0));
               }),
               AllOf(HasSubstr("action"), HasSubstr("3 values"), HasSubstr("declares 2")));
   EXPECT_THAT(error([](auto table) {
@@ -476,9 +483,9 @@ TEST(BrokenDataset, VideoTimesThatCannotBeAreFound) {
 
 TEST(BrokenDataset, AVideoOneFrameShortIsFound) {
   DatasetCopy dataset("toy_h264");
-  const std::string command = fmt::format(
-      "ffmpeg -v error -i {0} -frames:v 42 -c copy -y {1} && mv {1} {0}",
-      dataset.file(kFront).string(), dataset.file("short.mp4").string());
+  const std::string command =
+      fmt::format("ffmpeg -v error -i {0} -frames:v 42 -c copy -y {1} && mv {1} {0}",
+                  dataset.file(kFront).string(), dataset.file("short.mp4").string());
   if (std::system(command.c_str()) != 0) GTEST_SKIP() << "needs ffmpeg";
   EXPECT_THAT(open_error(dataset), AllOf(HasSubstr("episode 3"), HasSubstr("front"),
                                          HasSubstr("frame 6"), HasSubstr("nearest")));
@@ -505,7 +512,8 @@ TEST(BrokenDataset, FramesOfAnotherSizeThanDeclaredAreNamed) {
   dataset.edit_info([](Json& info) {
     info["features"]["observation.images.front"]["shape"] = {48, 96, 3};
   });
-  EXPECT_THAT(open_error(dataset), AllOf(HasSubstr("front"), HasSubstr("96x96"), HasSubstr("96x48")));
+  EXPECT_THAT(open_error(dataset),
+              AllOf(HasSubstr("front"), HasSubstr("96x96"), HasSubstr("96x48")));
 }
 
 TEST(BrokenDataset, SelectionsOutsideTheDatasetAreRefused) {
@@ -515,7 +523,8 @@ TEST(BrokenDataset, SelectionsOutsideTheDatasetAreRefused) {
               AllOf(HasSubstr("episode 9"), HasSubstr("0 to 3")));
 }
 
-// ---- And when a frame is read ---------------------------------------------------------------------
+// ---- And when a frame is read
+// ---------------------------------------------------------------------
 
 TEST(BrokenFrame, IsNamedWithEpisodeCameraAndFrame) {
   DatasetCopy dataset("toy_h264");
@@ -541,11 +550,10 @@ TEST(BrokenFrame, OfAnImageColumnIsNamed) {
     for (std::int64_t i = 0; i < bytes.length(); ++i) values.push_back(bytes.GetString(i));
     values[7] = values[7]->substr(0, 20);
     const auto broken = array_of<arrow::BinaryBuilder>(values);
-    return with_column(
-        table, "observation.images.still",
-        arrow::StructArray::Make({broken, images->GetFieldByName("path")},
-                                 std::vector<std::string>{"bytes", "path"})
-            .ValueOrDie());
+    return with_column(table, "observation.images.still",
+                       arrow::StructArray::Make({broken, images->GetFieldByName("path")},
+                                                std::vector<std::string>{"bytes", "path"})
+                           .ValueOrDie());
   });
   const auto opened = open_dataset(dataset.root());
   read_rows(*opened, {6});
@@ -560,9 +568,9 @@ TEST(BrokenFrame, AnImageWithoutBytesIsRefusedAtTheStart) {
         table->GetColumnByName("observation.images.still")->chunk(0));
     const std::vector<std::optional<std::string>> none(static_cast<std::size_t>(images->length()));
     return with_column(table, "observation.images.still",
-                       arrow::StructArray::Make({array_of<arrow::BinaryBuilder>(none),
-                                                 images->GetFieldByName("path")},
-                                                std::vector<std::string>{"bytes", "path"})
+                       arrow::StructArray::Make(
+                           {array_of<arrow::BinaryBuilder>(none), images->GetFieldByName("path")},
+                           std::vector<std::string>{"bytes", "path"})
                            .ValueOrDie());
   });
   EXPECT_THAT(open_error(dataset), AllOf(HasSubstr("no image bytes"), HasSubstr("row 0")));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -63,8 +64,7 @@ MapLoaderOptions workers(std::int64_t count, std::int64_t batch_size = 4) {
 
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.is_contiguous() &&
-         b.is_contiguous() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+         b.is_contiguous() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 void expect_equal(const Batch& found, const Batch& expected) {
@@ -113,8 +113,7 @@ TEST(MapLoader, FirstBatchEqualsLeRobotsCollatedBatchInEveryKey) {
     const at::Tensor& found = batch.at(key.substr(4));
     EXPECT_EQ(found.sizes().vec(), expected.shape) << key;
     ASSERT_EQ(found.nbytes(), expected.bytes.size()) << key;
-    EXPECT_EQ(std::memcmp(found.const_data_ptr(), expected.bytes.data(), found.nbytes()), 0)
-        << key;
+    EXPECT_EQ(std::memcmp(found.const_data_ptr(), expected.bytes.data(), found.nbytes()), 0) << key;
   }
   EXPECT_EQ(keys, batch.tensors.size());
   EXPECT_EQ(batch.at("action_is_pad").scalar_type(), at::kBool);
@@ -188,6 +187,38 @@ TEST(MapLoader, ResumesAtAnyBatchOfAnyEpoch) {
   }
 }
 
+TEST(MapLoader, GoesOnWithinAnEpochAlsoWithAnotherBatchSize) {
+  const auto dataset = open_dataset(fixture("toy_h264"));
+  const auto order = training_order(*dataset);
+  MapLoaderOptions options = workers(2, 10);
+  options.start = position_after(11 + 3, dataset->size(), 4, 1);  // after 12 samples of epoch 1
+  const auto loader = training_loader(dataset, options);
+  std::vector<std::int64_t> expected = order(1);
+  expected.erase(expected.begin(), expected.begin() + 12);
+  std::vector<std::int64_t> frames;
+  for (int batch = 0; batch < 4; ++batch) {
+    EXPECT_FALSE(loader->starts_epoch());
+    const Batch drawn = loader->next();
+    frames.insert(frames.end(), drawn.frame_index.begin(), drawn.frame_index.end());
+  }
+  EXPECT_EQ(frames, expected);
+  for (std::uint64_t epoch : {2, 3}) {
+    EXPECT_TRUE(loader->starts_epoch());
+    frames.clear();
+    for (std::int64_t batch = 0; batch < loader->batches_per_epoch(); ++batch) {
+      const Batch drawn = loader->next();
+      frames.insert(frames.end(), drawn.frame_index.begin(), drawn.frame_index.end());
+    }
+    EXPECT_EQ(frames, order(epoch));
+  }
+
+  // All samples of an epoch are done: the next one begins.
+  options.start = {4, 11, 43};
+  const auto next_epoch = training_loader(dataset, options);
+  EXPECT_TRUE(next_epoch->starts_epoch());
+  EXPECT_EQ(next_epoch->next().frame_index.front(), order(5).front());
+}
+
 TEST(MapLoader, DividesBatchesAmongRanksAsAccelerateDoes) {
   const auto dataset = open_dataset(fixture("toy_h264"));
   std::vector<std::int64_t> last_frames;
@@ -211,15 +242,17 @@ TEST(MapLoader, ReadsSequentiallyForEvaluation) {
   const auto positions = evaluation_positions(dataset->task_index(), 0);
   MapLoaderOptions options = workers(2, 6);
   options.prefetch_across_epochs = false;
-  MapLoader loader(dataset, [&](std::uint64_t) { return positions; },
-                   static_cast<std::int64_t>(positions.size()), options);
+  MapLoader loader(
+      dataset, [&](std::uint64_t) { return positions; },
+      static_cast<std::int64_t>(positions.size()), options);
   for (int evaluation = 0; evaluation < 2; ++evaluation) {
     std::vector<std::int64_t> frames;
     for (std::int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
       const Batch batch = loader.next();
       frames.insert(frames.end(), batch.frame_index.begin(), batch.frame_index.end());
     }
-    EXPECT_THAT(frames, ElementsAre(12, 13, 14, 15, 16, 17, 18, 19, 20, 36, 37, 38, 39, 40, 41, 42));
+    EXPECT_THAT(frames,
+                ElementsAre(12, 13, 14, 15, 16, 17, 18, 19, 20, 36, 37, 38, 39, 40, 41, 42));
   }
 }
 
@@ -321,7 +354,9 @@ TEST(MapLoader, KeepsFilesAndMemoryFlatOverManyVideos) {
   const std::int64_t bytes = resident_bytes();
   for (int i = 0; i < 4; ++i) epoch();
   EXPECT_LE(open_files(), files);
+#ifndef __SANITIZE_ADDRESS__  // its quarantine of freed memory grows
   EXPECT_LT(resident_bytes(), bytes + (8 << 20));
+#endif
 }
 
 TEST(MapLoader, NeverTouchesABatchThatTheConsumerStillHolds) {
@@ -342,9 +377,7 @@ TEST(MapLoader, NeverTouchesABatchThatTheConsumerStillHolds) {
 TEST(MapLoader, StopsFromAnyState) {
   const auto dataset = open_dataset(fixture("toy_h264"), act_windows());
   for (std::int64_t threads : {0, 2}) {
-    {
-      const auto never_used = training_loader(dataset, workers(threads));
-    }
+    { const auto never_used = training_loader(dataset, workers(threads)); }
     {
       const auto stopped_before = training_loader(dataset, workers(threads));
       stopped_before->stop();
@@ -388,9 +421,11 @@ TEST(MapLoader, ThrowsAnErrorInThePlaceOfItsBatchWhateverTheThreads) {
   broken.write(video, text);
   const auto dataset = open_dataset(broken.root());
 
-  std::vector<std::pair<int, std::string>> outcomes;
+  // A decoder that reorders may meet a damaged coded frame one frame earlier, according to what it
+  // decoded before: the batch and the coded frame are the same, the sample may be its neighbour.
+  const std::regex coded_frame("number [0-9]+ in the file");
+  std::set<std::pair<int, std::string>> outcomes;
   for (std::int64_t threads : {0, 1, 2, 7}) {
-    MapLoaderOptions options = workers(threads);
     const std::int64_t samples = dataset->size();
     MapLoader loader(
         dataset,
@@ -399,7 +434,7 @@ TEST(MapLoader, ThrowsAnErrorInThePlaceOfItsBatchWhateverTheThreads) {
           for (std::int64_t i = 0; i < samples; ++i) order.push_back(i);
           return order;
         },
-        samples, options);
+        samples, workers(threads));
     int batches = 0;
     const std::string message = error_of([&] {
       for (;; ++batches) loader.next();
@@ -407,10 +442,12 @@ TEST(MapLoader, ThrowsAnErrorInThePlaceOfItsBatchWhateverTheThreads) {
     EXPECT_EQ(error_of([&] { loader.next(); }), message);
     EXPECT_THAT(message, AllOf(HasSubstr("episode"), HasSubstr("observation.images.wrist"),
                                HasSubstr("frame"), HasSubstr(video)));
-    outcomes.emplace_back(batches, message);
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(message, match, coded_frame)) << message;
+    outcomes.emplace(batches, match.str());
   }
-  EXPECT_GT(outcomes[0].first, 0);
-  for (const auto& outcome : outcomes) EXPECT_EQ(outcome, outcomes[0]);
+  EXPECT_EQ(outcomes.size(), 1u);
+  EXPECT_GT(outcomes.begin()->first, 0);
 }
 
 /// Adds one random number to every pixel.
@@ -470,9 +507,11 @@ TEST(MapLoader, RefusesNumbersOutOfRange) {
   const auto dataset = open_dataset(fixture("toy_h264"));
   EXPECT_THAT(error_of([&] { training_loader(dataset, workers(-1)); }), HasSubstr("num_workers"));
   MapLoaderOptions options = workers(0);
-  options.start = {0, 12, 0};
+  options.start = {0, 11, 44};
   EXPECT_THAT(error_of([&] { training_loader(dataset, options); }),
-              AllOf(HasSubstr("batch 12"), HasSubstr("11")));
+              AllOf(HasSubstr("first sample"), HasSubstr("42"), HasSubstr("44")));
+  options.start = {-1, 0, 0};
+  EXPECT_THAT(error_of([&] { training_loader(dataset, options); }), HasSubstr("epoch -1"));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "lerobot/dataset/metadata.h"
 
+#include <cmath>
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,19 +53,19 @@ TEST(DatasetMetadata, GivesThePolicyItsFeaturesInOrder) {
   };
   EXPECT_THAT(
       shown,
-      ElementsAre(
-          row("observation.state", config::FeatureType::kState, "[2]"),
-          row("observation.environment_state", config::FeatureType::kEnv, "[3]"),
-          row("action", config::FeatureType::kAction, "[2]"),
-          row("observation.images.still", config::FeatureType::kVisual, "[3, 64, 64]"),
-          row("observation.images.video", config::FeatureType::kVisual, "[3, 64, 64]"),
-          row("observation.images.depthvid", config::FeatureType::kVisual, "[1, 64, 64]"),
-          row("observation.images.depthimg", config::FeatureType::kVisual, "[1, 64, 64]")));
+      ElementsAre(row("observation.state", config::FeatureType::kState, "[2]"),
+                  row("observation.environment_state", config::FeatureType::kEnv, "[3]"),
+                  row("action", config::FeatureType::kAction, "[2]"),
+                  row("observation.images.still", config::FeatureType::kVisual, "[3, 64, 64]"),
+                  row("observation.images.video", config::FeatureType::kVisual, "[3, 64, 64]"),
+                  row("observation.images.depthvid", config::FeatureType::kVisual, "[1, 64, 64]"),
+                  row("observation.images.depthimg", config::FeatureType::kVisual, "[1, 64, 64]")));
 }
 
 TEST(DatasetMetadata, SaysWhatIsMissing) {
-  EXPECT_THAT(error_of([] { DatasetMetadata::open("/nowhere/at/all", "toy/none"); }),
-              AllOf(HasSubstr("toy/none"), HasSubstr("/nowhere/at/all"), HasSubstr("--dataset.root")));
+  EXPECT_THAT(
+      error_of([] { DatasetMetadata::open("/nowhere/at/all", "toy/none"); }),
+      AllOf(HasSubstr("toy/none"), HasSubstr("/nowhere/at/all"), HasSubstr("--dataset.root")));
   {
     DatasetCopy dataset("toy_h264");
     fs::remove(dataset.file("meta/tasks.parquet"));
@@ -87,8 +90,8 @@ TEST(DatasetMetadata, RecognisesTheTagOfVersionThreeOnFilesOfVersionTwo) {
   fs::remove_all(dataset.file("meta/episodes"));
   fs::remove(dataset.file("meta/tasks.parquet"));
   dataset.write("meta/episodes.jsonl", "{}\n");
-  EXPECT_THAT(open_error(dataset), AllOf(HasSubstr("v3.0"), HasSubstr("v2.1"),
-                                         HasSubstr("convert_dataset_v21_to_v30")));
+  EXPECT_THAT(open_error(dataset),
+              AllOf(HasSubstr("v3.0"), HasSubstr("v2.1"), HasSubstr("convert_dataset_v21_to_v30")));
 }
 
 TEST(DatasetMetadata, ReportsTheVersionBeforeAnythingElse) {
@@ -99,6 +102,14 @@ TEST(DatasetMetadata, ReportsTheVersionBeforeAnythingElse) {
     info["data_path"] = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet";
   });
   EXPECT_THAT(open_error(dataset), AllOf(HasSubstr("v2.1"), HasSubstr("v3.0")));
+}
+
+TEST(DatasetMetadata, RefusesAFrameRateThatPythonWroteAsNaN) {
+  DatasetCopy dataset("toy_h264");
+  dataset.edit_info([](Json& info) { info["fps"] = std::nan(""); });
+  EXPECT_THAT(read_text_file(dataset.file("meta/info.json")), HasSubstr("\"fps\": NaN"));
+  EXPECT_THAT(open_error(dataset),
+              AllOf(HasSubstr("info.json"), HasSubstr("fps"), HasSubstr("NaN")));
 }
 
 TEST(DatasetMetadata, RecognisesPointersOfGitLfs) {
@@ -112,14 +123,15 @@ TEST(DatasetMetadata, RecognisesPointersOfGitLfs) {
   }
 }
 
-// ---- Tasks ---------------------------------------------------------------------------------------
+// ---- Tasks
+// ---------------------------------------------------------------------------------------
 
 TEST(TaskTable, MatchesByValueAndReadsEitherNameOfTheIndexColumn) {
   const auto shuffled = [](const char* text_column, const char* pandas) {
     DatasetCopy dataset("toy_h264");
     auto table = arrow::Table::Make(
-        arrow::schema({arrow::field("task_index", arrow::int64()),
-                       arrow::field(text_column, arrow::utf8())}),
+        arrow::schema(
+            {arrow::field("task_index", arrow::int64()), arrow::field(text_column, arrow::utf8())}),
         {array_of<arrow::Int64Builder, std::int64_t>({2, 0, 1}),
          array_of<arrow::StringBuilder, std::string>({"置く", "pick", "plaça"})});
     if (pandas)
@@ -157,7 +169,8 @@ TEST(TaskTable, RefusesTablesWithoutTextAndNumbersThatOccurTwice) {
               AllOf(HasSubstr("null"), HasSubstr("row 0")));
 }
 
-// ---- Episodes ------------------------------------------------------------------------------------
+// ---- Episodes
+// ------------------------------------------------------------------------------------
 
 TEST(EpisodeTable, ReadsWithoutTheStatisticsOfTheEpisodes) {
   DatasetCopy dataset("toy_h264");
@@ -206,9 +219,9 @@ TEST(EpisodeTable, RefusesRowsThatDisagree) {
   EXPECT_THAT(error([](auto table) { return without_column(table, "dataset_to_index"); }),
               AllOf(HasSubstr("no column"), HasSubstr("dataset_to_index")));
   EXPECT_THAT(error([](auto table) {
-                return with_column(table, "length",
-                                   array_of<arrow::StringBuilder, std::string>(
-                                       {"12", "9", "15", "7"}));
+                return with_column(
+                    table, "length",
+                    array_of<arrow::StringBuilder, std::string>({"12", "9", "15", "7"}));
               }),
               AllOf(HasSubstr("length"), HasSubstr("integers"), HasSubstr("string")));
   EXPECT_THAT(error([](auto table) { return table->Slice(0, 3); }),
@@ -265,7 +278,8 @@ TEST(EpisodeTable, AcceptsTimesAsFloat32) {
             static_cast<double>(1.2f));
 }
 
-// ---- Statistics ----------------------------------------------------------------------------------
+// ---- Statistics
+// ----------------------------------------------------------------------------------
 
 std::vector<float> values_of(const at::Tensor& tensor) {
   const at::Tensor contiguous = tensor.contiguous();
@@ -323,8 +337,8 @@ TEST(DatasetStats, ImageNetReplacesMeanAndStdOfColourCamerasOnly) {
   for (const auto& [name, before] : metadata->stats()) {
     if (name == "observation.images.still") continue;
     for (const auto& [statistic, tensor] : before) {
-      const bool replaced = name == "observation.images.video" &&
-                            (statistic == "mean" || statistic == "std");
+      const bool replaced =
+          name == "observation.images.video" && (statistic == "mean" || statistic == "std");
       EXPECT_EQ(values_of(stats.at(name).at(statistic)) == values_of(tensor), !replaced)
           << name << " " << statistic;
     }

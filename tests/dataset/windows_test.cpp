@@ -27,9 +27,8 @@ TEST(Windows, BelongToTheFeaturesThatLeRobotGivesThemTo) {
     shown.push_back(window.key + " " + to_python_json(window.deltas, -1));
   EXPECT_THAT(shown,
               ElementsAre("observation.state [-1, 0]", "observation.environment_state [-1, 0]",
-                          "action [0, 1, 2]", "next.reward [5]",
-                          "observation.images.still [-2, 0]", "observation.images.video [-2, 0]",
-                          "observation.images.depthvid [-2, 0]",
+                          "action [0, 1, 2]", "next.reward [5]", "observation.images.still [-2, 0]",
+                          "observation.images.video [-2, 0]", "observation.images.depthvid [-2, 0]",
                           "observation.images.depthimg [-2, 0]"));
 }
 
@@ -40,7 +39,9 @@ TEST(Windows, AreAbsentWithoutOffsets) {
 TEST(Windows, OfTextAreRefused) {
   const DatasetInfo info =
       info_of({{"observation.note", {{"dtype", "string"}, {"shape", {1}}, {"names", nullptr}}}});
-  EXPECT_THAT(error_of([&] { resolve_windows(info, {{-1, 0}, {}, {}, {}}); }),
+  EXPECT_THAT(error_of([&] {
+                resolve_windows(info, {{-1, 0}, {}, {}, {}});
+              }),
               AllOf(HasSubstr("observation.note"), HasSubstr("text")));
 }
 

@@ -3,9 +3,9 @@
 import contextlib
 import io
 import logging
-import os
 import pathlib
 import sys
+from unittest import mock
 
 import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
@@ -36,32 +36,25 @@ def train(output: pathlib.Path, flags: dict) -> trainer.Run:
         )
         return result
 
+    log = io.StringIO()
+    init_logging = lerobot_train.init_logging
+
+    def recording_init_logging(*args, **kwargs):
+        init_logging(*args, **kwargs)
+        logging.getLogger().addHandler(logging.StreamHandler(log))
+
     # accelerate keeps its settings for the life of a process.
     for state in (AcceleratorState, GradientState, PartialState):
         state._reset_state()
-    log = io.StringIO()
-    handler = logging.StreamHandler(log)
     arguments = trainer.as_arguments({**flags, "output_dir": output})
-    with pieces_of_main(arguments, recording_update):
-        logging.getLogger().addHandler(handler)
-        try:
-            lerobot_train.train()
-        finally:
-            logging.getLogger().removeHandler(handler)
+    with (
+        mock.patch.object(sys, "argv", ["lerobot-train", *arguments]),
+        mock.patch.object(lerobot_train, "update_policy", recording_update),
+        mock.patch.object(lerobot_train, "init_logging", recording_init_logging),
+        contextlib.chdir(trainer.PROJECT),
+    ):
+        lerobot_train.train()
     return trainer.Run(output, steps, log.getvalue())
-
-
-@contextlib.contextmanager
-def pieces_of_main(arguments, update_policy):
-    before = sys.argv, lerobot_train.update_policy, os.getcwd()
-    sys.argv = ["lerobot-train", *arguments]
-    lerobot_train.update_policy = update_policy
-    os.chdir(trainer.PROJECT)
-    try:
-        yield
-    finally:
-        sys.argv, lerobot_train.update_policy = before[:2]
-        os.chdir(before[2])
 
 
 class LoadedPolicy:

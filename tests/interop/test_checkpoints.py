@@ -114,7 +114,8 @@ def test_optimizer_state_agrees(runs, flags):
     assert our_state.keys() == their_state.keys()
     for name, tensor in their_state.items():
         assert our_state[name].shape == tensor.shape and our_state[name].dtype == tensor.dtype, name
-        assert (our_state[name] - tensor).norm() <= 1e-3 * tensor.norm() + 1e-12, name
+        # Some gradients are zero but for rounding, such as those of attention's key biases: only their size can be compared.
+        assert (our_state[name] - tensor).norm() <= 1e-3 * tensor.norm() + 1e-8, name
 
 
 def test_scheduler_state_agrees(runs):

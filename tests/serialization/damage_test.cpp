@@ -1,5 +1,5 @@
-// Every parser of this room against files that are cut or changed at every place: it answers or throws
-// Error, and nothing else happens (run it under AddressSanitizer as well).
+// Every parser of this room against files that are cut or changed at every place: it answers or
+// throws Error, and nothing else happens (run it under AddressSanitizer as well).
 #include <functional>
 #include <string>
 
@@ -19,7 +19,8 @@ std::span<const std::uint8_t> as_bytes(const std::string& text) {
 
 /// Calls `parse` with every prefix and with every byte replaced by several values. Returns how many
 /// were refused; anything but Error fails the test.
-int count_refusals(const std::string& content, const std::function<void(const std::string&)>& parse) {
+int count_refusals(const std::string& content,
+                   const std::function<void(const std::string&)>& parse) {
   int refused = 0;
   const auto attempt = [&](const std::string& damaged) {
     try {
@@ -56,8 +57,8 @@ TEST_F(Damage, SafetensorsNeverCrash) {
 }
 
 TEST_F(Damage, TorchArchivesNeverCrash) {
-  for (const char* name : {"state_dict_zip.pt", "state_dict_legacy.pt", "state_dict_parameters.pt",
-                           "values.pt"}) {
+  for (const char* name :
+       {"state_dict_zip.pt", "state_dict_legacy.pt", "state_dict_parameters.pt", "values.pt"}) {
     const std::string content = read_text_file(test_data(fs::path("serialization") / name));
     const int refused = count_refusals(content, [](const std::string& damaged) {
       const TorchArchive archive(as_bytes(damaged), "x.pt");
@@ -71,7 +72,8 @@ TEST_F(Damage, TorchArchivesNeverCrash) {
 }
 
 TEST_F(Damage, PicklesNeverCrash) {
-  for (const char* name : {"protocol_2.pkl", "protocol_3.pkl", "protocol_4.pkl", "protocol_5.pkl"}) {
+  for (const char* name :
+       {"protocol_2.pkl", "protocol_3.pkl", "protocol_4.pkl", "protocol_5.pkl"}) {
     const std::string content = read_text_file(test_data(fs::path("serialization") / name));
     const int refused = count_refusals(content, [](const std::string& damaged) {
       unpickle(as_bytes(damaged), "x.pkl", {}, {.max_values = 100'000});

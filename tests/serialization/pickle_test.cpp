@@ -51,10 +51,10 @@ TEST(PickleReader, ReadsEveryProtocolFrom2To5) {
     std::vector<std::int64_t> ints;
     for (const auto* item : as<PickleList>(dict.find("ints")).items)
       ints.push_back(as<std::int64_t>(item));
-    EXPECT_EQ(ints, (std::vector<std::int64_t>{
-                        0, 255, 256, 65535, 65536, -1, 2147483647, -2147483648, 2147483648,
-                        -2147483649, 1099511627776, std::numeric_limits<std::int64_t>::max(),
-                        std::numeric_limits<std::int64_t>::min()}));
+    EXPECT_EQ(ints, (std::vector<std::int64_t>{0, 255, 256, 65535, 65536, -1, 2147483647,
+                                               -2147483648, 2147483648, -2147483649, 1099511627776,
+                                               std::numeric_limits<std::int64_t>::max(),
+                                               std::numeric_limits<std::int64_t>::min()}));
     const auto& tuples = as<PickleTuple>(dict.find("tuples")).items;
     ASSERT_EQ(tuples.size(), 5U);
     for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(as<PickleTuple>(tuples[i]).items.size(), i);
@@ -78,9 +78,12 @@ TEST(PickleReader, NamesAnUnknownGlobalAndRunsNothing) {
   EXPECT_THAT(refusal("cposix\nsystem\nX\x04\0\0\0true\x85R."),
               AllOf(HasSubstr("posix.system"), HasSubstr("not run")));
   // Also when it is named from the stack, as protocol 4 does.
-  EXPECT_THAT(error_of([] { read("\x80\x04\x8c\x08"
-                                 "builtins\x8c\x04"
-                                 "eval\x93)R."); }),
+  EXPECT_THAT(error_of([] {
+                read(
+                    "\x80\x04\x8c\x08"
+                    "builtins\x8c\x04"
+                    "eval\x93)R.");
+              }),
               HasSubstr("builtins.eval"));
 }
 
@@ -120,8 +123,10 @@ TEST(PickleReader, DamageIsReportedWithItsPlace) {
   EXPECT_THAT(refusal("\x8a\xff."), HasSubstr("cut off"));
   EXPECT_THAT(refusal("\x8b\xff\xff\xff\xff."), HasSubstr("length of an int"));
   EXPECT_THAT(refusal("T\xff\xff\xff\xff."), HasSubstr("length of a str"));
-  EXPECT_THAT(refusal(std::string("\x95\xff\0\0\0\0\0\0\0N.", 11)), HasSubstr("a frame is cut off"));
-  EXPECT_THAT(refusal(std::string("\x8d\xff\xff\xff\xff\xff\xff\xff\xff", 9)), HasSubstr("cut off"));
+  EXPECT_THAT(refusal(std::string("\x95\xff\0\0\0\0\0\0\0N.", 11)),
+              HasSubstr("a frame is cut off"));
+  EXPECT_THAT(refusal(std::string("\x8d\xff\xff\xff\xff\xff\xff\xff\xff", 9)),
+              HasSubstr("cut off"));
   EXPECT_THAT(refusal("ccollections\nOrderedDict\nN\x85R."), HasSubstr("not made of a list"));
   EXPECT_THAT(refusal("ccollections\nOrderedDict\n]Na\x85R."), HasSubstr("not made of pairs"));
   EXPECT_THAT(refusal("c_codecs\nencode\nNN\x86R."), HasSubstr("latin1"));
@@ -129,7 +134,9 @@ TEST(PickleReader, DamageIsReportedWithItsPlace) {
 }
 
 TEST(PickleReader, CyclesAndBombsAreRefused) {
-  EXPECT_THAT(refusal("]q\x01h\x01" "a."), HasSubstr("contains itself"));
+  EXPECT_THAT(refusal("]q\x01h\x01"
+                      "a."),
+              HasSubstr("contains itself"));
   // A list of two references to a list of two references to ...: 2^40 values from 200 bytes.
   std::string bomb = "]q" + std::string(1, '\0');
   for (char i = 0; i < 40; ++i)
@@ -143,7 +150,7 @@ TEST(PickleReader, CyclesAndBombsAreRefused) {
               HasSubstr("more than 4 values"));
 }
 
-// --- writing --------------------------------------------------------------------------------------
+// --- writing ------------------------------------------------------------------------------------
 
 void write_int_list(PickleWriter& writer, std::size_t size, std::int64_t first) {
   writer.begin_list(size);
@@ -159,8 +166,8 @@ void write_items(PickleWriter& writer, std::size_t size) {
 }
 
 TEST(PickleWriter, WritesContainersAsCPythonDoes) {
-  for (const auto& [size, first] : {std::pair<std::size_t, std::int64_t>{0, 7}, {1, 7}, {2, 7},
-                                    {1000, 0}, {1001, 0}}) {
+  for (const auto& [size, first] :
+       {std::pair<std::size_t, std::int64_t>{0, 7}, {1, 7}, {2, 7}, {1000, 0}, {1001, 0}}) {
     PickleWriter writer;
     write_int_list(writer, size, first);
     EXPECT_EQ(writer.finish(), pickle_of(fmt::format("list_{}.pkl", size).c_str())) << size;

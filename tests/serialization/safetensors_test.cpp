@@ -1,10 +1,9 @@
 #include "lerobot/serialization/safetensors.h"
 
-#include <sys/resource.h>
-#include <sys/stat.h>
-
 #include <csignal>
 #include <cstring>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -220,12 +219,11 @@ TEST_F(Safetensors, NumbersOutOfRangeAreRefused) {
       refusal(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
       AllOf(HasSubstr("size of tensor a"), HasSubstr("overflows")));
   EXPECT_THAT(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[0,4294967296,4294967296,4],"data_offsets":[0,0]}})", 0),
+      refusal(R"({"a":{"dtype":"F32","shape":[0,4294967296,4294967296,4],"data_offsets":[0,0]}})",
+              0),
       "no error");
   EXPECT_THAT(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})", 0),
+      refusal(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})", 0),
       HasSubstr("overflows"));
   EXPECT_THAT(
       refusal(R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0),
@@ -288,7 +286,8 @@ TEST_F(Safetensors, LazyTensorsAreMadeOneAtATime) {
                       const auto token = std::make_shared<int>(i);
                       alive = token;
                       static std::vector<float> values(100);
-                      return at::from_blob(values.data(), {100}, [token](void*) {}, at::kFloat);
+                      return at::from_blob(
+                          values.data(), {100}, [token](void*) {}, at::kFloat);
                     }});
   }
   save_safetensors(path, lazy);
@@ -297,17 +296,26 @@ TEST_F(Safetensors, LazyTensorsAreMadeOneAtATime) {
 
 TEST_F(Safetensors, WhatCannotBeWrittenIsNamed) {
   const fs::path path = folder_ / "x.safetensors";
-  EXPECT_THAT(
-      error_of([&] { save_safetensors(path, {{"a", at::ones(1)}, {"a", at::ones(2)}}); }),
-      HasSubstr("two tensors are named a"));
-  EXPECT_THAT(error_of([&] { save_safetensors(path, {{"a", at::zeros(1, at::kComplexDouble)}}); }),
+  EXPECT_THAT(error_of([&] {
+                save_safetensors(path, {{"a", at::ones(1)}, {"a", at::ones(2)}});
+              }),
+              HasSubstr("two tensors are named a"));
+  EXPECT_THAT(error_of([&] {
+                save_safetensors(path, {{"a", at::zeros(1, at::kComplexDouble)}});
+              }),
               HasSubstr("ComplexDouble, which safetensors lacks"));
-  EXPECT_THAT(error_of([&] { save_safetensors(path, {{"a", at::Tensor()}}); }),
+  EXPECT_THAT(error_of([&] {
+                save_safetensors(path, {{"a", at::Tensor()}});
+              }),
               HasSubstr("tensor a is not a dense tensor"));
-  EXPECT_THAT(error_of([&] { save_safetensors(path, {{"\xff", at::ones(1)}}); }),
+  EXPECT_THAT(error_of([&] {
+                save_safetensors(path, {{"\xff", at::ones(1)}});
+              }),
               HasSubstr("not UTF-8"));
   EXPECT_FALSE(fs::exists(path));
-  EXPECT_THAT(error_of([&] { save_safetensors(folder_ / "no/x", {{"a", at::ones(1)}}); }),
+  EXPECT_THAT(error_of([&] {
+                save_safetensors(folder_ / "no/x", {{"a", at::ones(1)}});
+              }),
               HasSubstr("cannot create"));
 }
 
@@ -315,11 +323,10 @@ TEST_F(Safetensors, AFullDiskLeavesNoFile) {
   ::signal(SIGXFSZ, SIG_IGN);
   struct rlimit before {};
   ::getrlimit(RLIMIT_FSIZE, &before);
-  const struct rlimit small {1 << 16, before.rlim_max};
+  const struct rlimit small { 1 << 16, before.rlim_max };
   ::setrlimit(RLIMIT_FSIZE, &small);
   const fs::path path = folder_ / "x.safetensors";
-  const std::string message =
-      error_of([&] { save_safetensors(path, {{"a", at::ones(1 << 20)}}); });
+  const std::string message = error_of([&] { save_safetensors(path, {{"a", at::ones(1 << 20)}}); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_THAT(message, HasSubstr("File too large"));
   EXPECT_FALSE(fs::exists(path));

@@ -1,11 +1,10 @@
 // What the tests of serialization/ and checkpoint/ share: a scratch folder, whole files, messages.
 #pragma once
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 

@@ -23,8 +23,7 @@ fs::path data(const char* name) { return test_data(fs::path("serialization") / n
 /// Bitwise equality, for types that have no comparison too.
 bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.is_contiguous() &&
-         b.is_contiguous() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+         b.is_contiguous() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 void expect_equal(const NamedTensors& tensors, const SafetensorsFile& expected) {
@@ -95,7 +94,7 @@ TEST_F(TorchArchiveTest, ACutFileIsReported) {
       HasSubstr("cut off"));
 }
 
-// --- pickles made by hand: tensors that lie about their storage --------------------------------------
+// --- pickles made by hand: tensors that lie about their storage ---------------------------------
 
 /// An archive whose root is one tensor of `elements` stored floats.
 std::string archive_with(std::int64_t elements, std::int64_t offset,
@@ -141,8 +140,8 @@ std::string tensor_refusal(std::int64_t elements, std::int64_t offset,
                            const std::vector<std::int64_t>& strides) {
   const std::string bytes = archive_with(elements, offset, sizes, strides);
   return error_of([&] {
-    const TorchArchive archive(
-        {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, "x.pt");
+    const TorchArchive archive({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()},
+                               "x.pt");
     archive.tensor(archive.root());
   });
 }
@@ -162,16 +161,15 @@ TEST_F(TorchArchiveTest, ATensorMustLieInsideItsStorage) {
   EXPECT_THAT(tensor_refusal(6, 0, {2}, {kHuge}), HasSubstr("overflows"));
   EXPECT_THAT(tensor_refusal(6, kHuge, {1}, {1}), HasSubstr("overflows"));
   EXPECT_THAT(tensor_refusal(6, 0, {1 << 30}, {0}), HasSubstr("repeats"));
-  EXPECT_THAT(tensor_refusal(7, 0, {1}, {1}),
-              HasSubstr("storage 0 has 24 bytes, expected 28"));
+  EXPECT_THAT(tensor_refusal(7, 0, {1}, {1}), HasSubstr("storage 0 has 24 bytes, expected 28"));
   EXPECT_THAT(tensor_refusal(-1, 0, {1}, {1}), HasSubstr("size of storage 0"));
   EXPECT_THAT(tensor_refusal(kHuge, 0, {1}, {1}), HasSubstr("size of storage 0 overflows"));
-  EXPECT_THAT(tensor_refusal(6, 0, std::vector<std::int64_t>(65, 1),
-                             std::vector<std::int64_t>(65, 1)),
-              HasSubstr("65 sizes"));
+  EXPECT_THAT(
+      tensor_refusal(6, 0, std::vector<std::int64_t>(65, 1), std::vector<std::int64_t>(65, 1)),
+      HasSubstr("65 sizes"));
 }
 
-// --- writing --------------------------------------------------------------------------------------
+// --- writing ------------------------------------------------------------------------------------
 
 /// What was read, as a value that can be written.
 TorchValue again(const TorchArchive& archive, const PickleValue& value) {
@@ -224,8 +222,8 @@ TEST_F(TorchArchiveTest, SharedStoragesViewsAndNewDtypesAreSavedAsTorchDoes) {
   add("channels_last", values.tensor("channels_last").contiguous(at::MemoryFormat::ChannelsLast));
   for (const char* name :
        {"scalar", "empty", "bool", "torch.float16", "torch.bfloat16", "torch.float64", "torch.int8",
-        "torch.int16", "torch.int32", "torch.uint8", "torch.uint16", "torch.uint32",
-        "torch.uint64", "torch.float8_e4m3fn", "torch.float8_e5m2", "torch.complex64"})
+        "torch.int16", "torch.int32", "torch.uint8", "torch.uint16", "torch.uint32", "torch.uint64",
+        "torch.float8_e4m3fn", "torch.float8_e5m2", "torch.complex64"})
     add(name, values.tensor(name));
   save_torch_archive(folder_ / "tensors.pt", dict);
   EXPECT_TRUE(read_text_file(folder_ / "tensors.pt") == read_text_file(data("tensors.pt")));

@@ -2,6 +2,9 @@
 // gradient norms and learning rates, and in the end the same weights and optimizer state.
 #include <cmath>
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+
 #include "lerobot/serialization/safetensors.h"
 #include "tests/train/run_fixture.h"
 
@@ -35,9 +38,16 @@ class ReproducesLeRobot : public RunTest {
     const serialization::SafetensorsFile actual(actual_file), expected(expected_file);
     ASSERT_EQ(actual.names(), expected.names());
     for (const auto& name : expected.names()) {
-      const at::Tensor a = actual.tensor(name).to(at::kDouble), e = expected.tensor(name).to(at::kDouble);
+      at::Tensor a = actual.tensor(name).to(at::kDouble), e = expected.tensor(name).to(at::kDouble);
       ASSERT_EQ(a.sizes(), e.sizes()) << name;
       if (e.numel() == 0) continue;
+      if (name.ends_with("in_proj_bias")) {
+        // A bias on attention's keys changes nothing: its gradient is rounding noise, which Adam
+        // turns into steps of full size. Queries come first, then keys, then values.
+        const std::int64_t width = a.numel() / 3;
+        a = at::cat({a.narrow(0, 0, width), a.narrow(0, 2 * width, width)});
+        e = at::cat({e.narrow(0, 0, width), e.narrow(0, 2 * width, width)});
+      }
       const double difference = (a - e).abs().max().item().toDouble();
       EXPECT_LE(difference, tolerance * std::max(e.abs().max().item().toDouble(), 1e-3)) << name;
     }

@@ -78,6 +78,30 @@ TEST_F(Resume, WithAScheduleThatWasPlannedForTheWholeRun) {
   expect_equal_files("whole", "parts", "000010");
 }
 
+TEST_F(Resume, WithALearningRateOfTheCommandLine) {
+  ASSERT_EQ(train_program(with(small_act("run", "toy_state"), {"--steps=2"})), 0);
+  ASSERT_EQ(train_program(resume(output("run"), {"--steps=4", "--optimizer.lr=0.002"})), 0);
+  std::vector<double> rates;
+  for (const Json& line : samples("run")) rates.push_back(line["lr"]);
+  EXPECT_EQ(rates, (std::vector<double>{1e-5, 1e-5, 0.002, 0.002}));
+}
+
+TEST_F(Resume, WithALearningRateOfTheCommandLineUnderASchedule) {
+  const std::vector<std::string> schedule = {
+      "--use_policy_training_preset=false", "--optimizer.type=adamw", "--optimizer.lr=0.001",
+      "--scheduler.type=constant_with_warmup", "--scheduler.num_warmup_steps=4"};
+  ASSERT_EQ(train_program(with(with(small_act("run", "toy_state"), schedule),
+                               {"--steps=4", "--save_freq=2"})),
+            0);
+  ASSERT_EQ(train_program(resume(checkpoint("run", "000002"), {"--optimizer.lr=0.01"})), 0);
+  std::vector<double> rates;
+  for (const Json& line : samples("run")) rates.push_back(line["lr"]);
+  ASSERT_EQ(rates.size(), 4u);
+  EXPECT_NEAR(rates[1], 0.001 / 4, 1e-12);
+  EXPECT_NEAR(rates[2], 0.01 * 2 / 4, 1e-12);
+  EXPECT_NEAR(rates[3], 0.01 * 3 / 4, 1e-12);
+}
+
 TEST_F(Resume, OfACheckpointThatLeRobotWrote) {
   const fs::path run = output("lerobot");
   fs::create_directories(run / "checkpoints");

@@ -1,12 +1,11 @@
 #include "lerobot/checkpoint/background_saver.h"
 
-#include <pthread.h>
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <pthread.h>
+#include <sys/mman.h>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -37,7 +36,9 @@ void append_pieces(const at::Tensor& source, at::Tensor& target, std::vector<Pie
     pieces.push_back({from + begin, to + begin, std::min(kPieceBytes, end - begin)});
 }
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 /// One block of host memory, page-locked where copies come from a GPU. Elsewhere it asks for huge
 /// pages: touching hundreds of megabytes for the first time costs more than copying them otherwise.
@@ -64,6 +65,14 @@ class HostBlock {
     if (data_ && !pinned_.defined()) ::munmap(data_, bytes_);
   }
 
+  void touch() const {
+    if (!data_ || pinned_.defined()) return;
+    if (::madvise(data_, bytes_, MADV_POPULATE_WRITE) == 0) return;
+    // Before Linux 5.14: a byte a page.
+    constexpr std::size_t kPageBytes = 4096;
+    for (std::size_t i = 0; i < bytes_; i += kPageBytes) static_cast<volatile char*>(data_)[i] = 0;
+  }
+
   void* at(std::size_t offset) const { return static_cast<char*>(data_) + offset; }
 
  private:
@@ -75,7 +84,9 @@ class HostBlock {
 }  // namespace
 
 struct HostCopies::Set {
-  serialization::NamedTensors tensors;  // in one HostBlock that they keep alive
+  serialization::NamedTensors tensors;  // in `block`, which they keep alive
+  std::shared_ptr<const HostBlock> block;
+  bool touched = false;
   std::size_t bytes = 0;
 
   /// Whether the copies of last time have the shapes and types of `sources`.
@@ -96,14 +107,15 @@ struct HostCopies::Set {
       bytes += aligned(source.nbytes());
       from_gpu |= source.is_cuda();
     }
-    const auto block = std::make_shared<HostBlock>(bytes, from_gpu);
+    block = std::make_shared<const HostBlock>(bytes, from_gpu);
+    touched = false;
     std::size_t offset = 0;
     for (const auto& [name, source] : sources) {
       const auto options = at::TensorOptions(source.scalar_type());
-      tensors.emplace_back(
-          name, source.numel() == 0
-                    ? at::empty(source.sizes(), options)
-                    : at::from_blob(block->at(offset), source.sizes(), [block](void*) {}, options));
+      tensors.emplace_back(name, source.numel() == 0 ? at::empty(source.sizes(), options)
+                                                     : at::from_blob(
+                                                           block->at(offset), source.sizes(),
+                                                           [held = block](void*) {}, options));
       offset += aligned(source.nbytes());
     }
   }
@@ -112,17 +124,33 @@ struct HostCopies::Set {
 HostCopies::HostCopies() = default;
 HostCopies::~HostCopies() = default;
 
-serialization::NamedTensors HostCopies::copy(const std::string& set_name,
-                                             const serialization::NamedTensors& tensors) {
-  const c10::NoGradGuard no_grad;
+HostCopies::Set& HostCopies::fitting_set(const std::string& set_name,
+                                         const serialization::NamedTensors& tensors) {
   auto& set = sets_[set_name];
   if (!set) set = std::make_unique<Set>();
   if (!set->fits(tensors)) set->allocate(tensors);
+  return *set;
+}
+
+void HostCopies::reserve(const std::string& set_name, const serialization::NamedTensors& tensors) {
+  fitting_set(set_name, tensors);
+}
+
+void HostCopies::touch() {
+  for (auto& [name, set] : sets_)
+    if (set->block && !std::exchange(set->touched, true)) set->block->touch();
+}
+
+serialization::NamedTensors HostCopies::copy(const std::string& set_name,
+                                             const serialization::NamedTensors& tensors) {
+  const c10::NoGradGuard no_grad;
+  Set& set = fitting_set(set_name, tensors);
+  set.touched = true;
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& source = tensors[i].second;
-    at::Tensor& target = set->tensors[i].second;
-    set->tensors[i].first = tensors[i].first;
+    at::Tensor& target = set.tensors[i].second;
+    set.tensors[i].first = tensors[i].first;
     if (source.is_cpu() && source.is_contiguous() && !source.is_conj() && !source.is_neg())
       append_pieces(source, target, pieces);
     else
@@ -132,7 +160,7 @@ serialization::NamedTensors HostCopies::copy(const std::string& set_name,
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
     std::memcpy(piece.target, piece.source, piece.bytes);
   });
-  return set->tensors;
+  return set.tensors;
 }
 
 std::uint64_t HostCopies::bytes() const {
@@ -164,30 +192,37 @@ BackgroundSaver::~BackgroundSaver() {
 void BackgroundSaver::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return in_flight_ || stopping_; });
-    if (!in_flight_) return;
-    const std::int64_t step = step_;
-    std::vector<FileEntry> files = std::move(files_);
+    changed_.wait(lock, [this] { return job_ || stopping_; });
+    if (!job_) return;
     lock.unlock();
-
-    const auto begin = std::chrono::steady_clock::now();
     std::exception_ptr failure;
-    std::optional<fs::path> saved;
     try {
-      saved = writer_.save(step, files);
+      job_();
     } catch (...) {
       failure = std::current_exception();
     }
-    files.clear();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-
     lock.lock();
-    in_flight_ = false;
+    job_ = nullptr;
     failure_ = failure;
-    if (saved) saved_ = saved;
-    last_write_seconds_ = seconds.count();
     changed_.notify_all();
   }
+}
+
+void BackgroundSaver::start(std::function<void()> job) {
+  {
+    std::lock_guard lock(mutex_);
+    job_ = std::move(job);
+  }
+  changed_.notify_all();
+}
+
+void BackgroundSaver::write(std::int64_t step, const std::vector<FileEntry>& files) {
+  const auto begin = std::chrono::steady_clock::now();
+  fs::path saved = writer_.save(step, files);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::lock_guard lock(mutex_);
+  saved_ = std::move(saved);
+  last_write_seconds_ = seconds.count();
 }
 
 void BackgroundSaver::check() {
@@ -202,23 +237,23 @@ void BackgroundSaver::check() {
 std::optional<fs::path> BackgroundSaver::wait() {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !in_flight_; });
+    changed_.wait(lock, [this] { return !job_; });
   }
   check();
   return saved_;
 }
 
-void BackgroundSaver::save(
-    std::int64_t step, const std::function<std::vector<FileEntry>(HostCopies&)>& contents) {
+void BackgroundSaver::prepare(
+    const std::vector<std::pair<std::string, serialization::NamedTensors>>& sets) {
   wait();
-  std::vector<FileEntry> files = contents(copies_);
-  {
-    std::lock_guard lock(mutex_);
-    step_ = step;
-    files_ = std::move(files);
-    in_flight_ = true;
-  }
-  changed_.notify_all();
+  for (const auto& [name, tensors] : sets) copies_.reserve(name, tensors);
+  start([this] { copies_.touch(); });
+}
+
+void BackgroundSaver::save(std::int64_t step,
+                           const std::function<std::vector<FileEntry>(HostCopies&)>& contents) {
+  wait();
+  start([this, step, files = contents(copies_)] { write(step, files); });
 }
 
 double BackgroundSaver::last_write_seconds() const {

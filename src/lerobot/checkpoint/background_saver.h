@@ -20,8 +20,8 @@
 
 namespace lerobot::checkpoint {
 
-/// Copies of tensors in host memory that is kept from one save to the next. Costs the size of what is
-/// copied, once: with Adam three times the weights.
+/// Copies of tensors in host memory that is kept from one save to the next. Costs the size of what
+/// is copied, once: with Adam three times the weights.
 class HostCopies {
  public:
   HostCopies();
@@ -33,11 +33,19 @@ class HostCopies {
   serialization::NamedTensors copy(const std::string& set,
                                    const serialization::NamedTensors& tensors);
 
+  /// Gets the memory for a later copy() of such tensors, untouched yet.
+  void reserve(const std::string& set, const serialization::NamedTensors& tensors);
+  /// Touches what was reserved. A system hands out memory page by page at the first touch, which
+  /// takes longer than the copy itself.
+  void touch();
+
   /// Host memory held, in bytes.
   std::uint64_t bytes() const;
 
  private:
   struct Set;
+  Set& fitting_set(const std::string& set, const serialization::NamedTensors& tensors);
+
   std::map<std::string, std::unique_ptr<Set>> sets_;
   optim::Workers workers_;
 };
@@ -52,17 +60,21 @@ class BackgroundSaver {
   /// Waits for the save in flight; a failure that nobody has asked for is logged.
   ~BackgroundSaver();
 
+  /// Gets the memory for these sets in the background, so that the first save stands still no
+  /// longer than the others. To be called once when the shapes are known, that is after the first
+  /// step.
+  void prepare(const std::vector<std::pair<std::string, serialization::NamedTensors>>& sets);
+
   /// Waits for the previous save, calls `contents` in this thread (it copies what training will
-  /// change through the HostCopies and returns the files), and writes them in the background. Training
-  /// stands still for `contents` and for what was left of the previous save.
-  void save(std::int64_t step,
-            const std::function<std::vector<FileEntry>(HostCopies&)>& contents);
+  /// change through the HostCopies and returns the files), and writes them in the background.
+  /// Training stands still for `contents` and for what was left of the previous save.
+  void save(std::int64_t step, const std::function<std::vector<FileEntry>(HostCopies&)>& contents);
 
   /// Throws the failure of a finished save; returns at once otherwise. For every training step.
   void check();
 
-  /// Waits until nothing is in flight. Returns the checkpoint that was saved last by this object, if
-  /// any; throws the save's failure.
+  /// Waits until nothing is in flight. Returns the checkpoint that was saved last by this object,
+  /// if any; throws the save's failure.
   std::optional<fs::path> wait();
 
   /// Seconds that the last finished save took in the background.
@@ -70,16 +82,16 @@ class BackgroundSaver {
   const CheckpointWriter& writer() const { return writer_; }
 
  private:
+  void start(std::function<void()> job);
   void run();
+  void write(std::int64_t step, const std::vector<FileEntry>& files);
 
   CheckpointWriter writer_;
-  HostCopies copies_;
+  HostCopies copies_;  // of the training thread, or of the job while one is in flight
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  bool in_flight_ = false;
-  std::int64_t step_ = 0;
-  std::vector<FileEntry> files_;
+  std::function<void()> job_;  // set while one is in flight
   std::exception_ptr failure_;
   std::optional<fs::path> saved_;
   double last_write_seconds_ = 0.0;

@@ -1,15 +1,14 @@
 #include "lerobot/checkpoint/checkpoint_writer.h"
 
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
-#include <chrono>
 #include <utility>
 
 #include "lerobot/base/error.h"
@@ -19,8 +18,8 @@
 namespace lerobot::checkpoint {
 namespace {
 
-// ".000040.tmp-1234-0": written by process 1234. ".000040.old-1234-0": what had the name 000040 until
-// process 1234 replaced it. The leading dot keeps both out of step_folders().
+// ".000040.tmp-1234-0": written by process 1234. ".000040.old-1234-0": what had the name 000040
+// until process 1234 replaced it. The leading dot keeps both out of step_folders().
 constexpr std::string_view kTemporary = "tmp";
 constexpr std::string_view kReplaced = "old";
 
@@ -81,7 +80,8 @@ bool exists_at_all(const fs::path& path) {
 void clean_up(const fs::path& checkpoints) {
   std::vector<fs::path> paths;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(checkpoints, error)) paths.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(checkpoints, error))
+    paths.push_back(entry.path());
   for (const fs::path& path : paths) {
     const auto hidden = parse_hidden_name(path.filename().string());
     if (!hidden || !is_abandoned(path)) continue;
@@ -102,8 +102,10 @@ void sync_file(const fs::path& path) {
 void sync_tree(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.is_symlink()) continue;
-    if (entry.is_directory()) sync_tree(entry.path());
-    else if (entry.is_regular_file()) sync_file(entry.path());
+    if (entry.is_directory())
+      sync_tree(entry.path());
+    else if (entry.is_regular_file())
+      sync_file(entry.path());
   }
   sync_directory(folder);
 }
@@ -153,9 +155,9 @@ std::string_view remedy(int error_number) {
 
 /// Runs one entry's function; whatever it throws becomes an Error.
 void write_entry(const FileEntry& entry, const fs::path& directory) {
-  check_internal(entry.relative_path.is_relative() &&
-                     *entry.relative_path.lexically_normal().begin() != "..",
-                 "a file of a checkpoint lies outside it");
+  check_internal(
+      entry.relative_path.is_relative() && *entry.relative_path.lexically_normal().begin() != "..",
+      "a file of a checkpoint lies outside it");
   const fs::path path = directory / entry.relative_path;
   fs::create_directories(path.parent_path());
   entry.write(path);

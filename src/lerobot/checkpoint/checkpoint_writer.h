@@ -1,8 +1,8 @@
 // Writing a checkpoint so that it is there or it is not.
 //
-// Files are written into a temporary folder beside the final name, flushed, and renamed into place as
-// a unit; then `last` is replaced. A kill at any moment leaves the previous checkpoint usable and
-// nothing half-written under a step's name.
+// Files are written into a temporary folder beside the final name, flushed, and renamed into place
+// as a unit; then `last` is replaced. A kill at any moment leaves the previous checkpoint usable
+// and nothing half-written under a step's name.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ FileEntry text_file(fs::path relative_path, std::string text);
 class CheckpointWriter {
  public:
   /// `checkpoints` is <output_dir>/checkpoints and is created when missing; `total_steps` sets the
-  /// number of digits in folder names. Removes temporary folders that dead runs left behind, and puts
-  /// back a checkpoint that a kill caught between the two renames of a replacement. Throws Error when
-  /// the folder can't be made or written to.
+  /// number of digits in folder names. Removes temporary folders that dead runs left behind, and
+  /// puts back a checkpoint that a kill caught between the two renames of a replacement. Throws
+  /// Error when the folder can't be made or written to.
   CheckpointWriter(fs::path checkpoints, std::int64_t total_steps);
 
   /// A checkpoint in the making: fill directory(), then commit(). Without commit() the destructor
@@ -56,7 +56,8 @@ class CheckpointWriter {
     /// Absolute; on the same file system as the final name. Other ranks may write into it too.
     const fs::path& directory() const { return directory_; }
     /// Flushes every file and folder, takes the final name (replacing whatever has it, as a unit),
-    /// replaces `last`. Returns the final path. Throws Error; the previous checkpoint is then intact.
+    /// replaces `last`. Returns the final path. Throws Error; the previous checkpoint is then
+    /// intact.
     fs::path commit();
 
    private:

@@ -1,10 +1,9 @@
 #include "lerobot/checkpoint/layout.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <unistd.h>
 #include <vector>
 
 #include "lerobot/base/error.h"
@@ -131,8 +130,8 @@ bool looks_like_checkpoint(const fs::path& path) {
   return is_folder(path / kPretrainedModelFolder);
 }
 
-/// The checkpoint that `path` (an existing file or folder) belongs to or holds; nothing when there is
-/// no such relation.
+/// The checkpoint that `path` (an existing file or folder) belongs to or holds; nothing when there
+/// is no such relation.
 std::optional<fs::path> find_checkpoint(const fs::path& path) {
   if (!is_folder(path)) {
     const fs::path folder = parent_of(path);
@@ -160,7 +159,8 @@ std::string step_folder_name(std::int64_t step, std::int64_t total_steps) {
 }
 
 std::optional<std::int64_t> parse_step_folder_name(std::string_view name) {
-  if (name.size() < kMinDigits || !std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; }))
+  if (name.size() < kMinDigits ||
+      !std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; }))
     return std::nullopt;
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
@@ -244,16 +244,19 @@ fs::path resolve_checkpoint(const fs::path& given) {
   const auto checkpoint = find_checkpoint(path);
   if (!checkpoint) {
     if (is_there(path / kPolicyConfigFile) || path.filename() == kPolicyConfigFile)
-      fail("{}: is a policy without training state, which cannot be resumed; use it with "
-           "--policy.path",
-           given.string());
-    fail("{}: holds no complete checkpoint; expected a train_config.json, a pretrained_model folder, "
-         "a checkpoint such as checkpoints/000040, or an output folder",
-         given.string());
+      fail(
+          "{}: is a policy without training state, which cannot be resumed; use it with "
+          "--policy.path",
+          given.string());
+    fail(
+        "{}: holds no complete checkpoint; expected a train_config.json, a pretrained_model "
+        "folder, "
+        "a checkpoint such as checkpoints/000040, or an output folder",
+        given.string());
   }
   if (const auto missing = missing_part(*checkpoint))
-    fail("{}: is no complete checkpoint: {} is missing or cut off{}", checkpoint->string(), *missing,
-         suggestion(checkpoint->parent_path()));
+    fail("{}: is no complete checkpoint: {} is missing or cut off{}", checkpoint->string(),
+         *missing, suggestion(checkpoint->parent_path()));
   return *checkpoint;
 }
 
@@ -263,9 +266,10 @@ fs::path resolve_pretrained_model(const fs::path& given) {
   if (is_there(path / kPolicyConfigFile)) return path;
   const auto checkpoint = find_checkpoint(path);
   if (!checkpoint || !is_there(*checkpoint / kPretrainedModelFolder / kPolicyConfigFile))
-    fail("{}: holds no policy: expected a config.json there, or a checkpoint with "
-         "pretrained_model/config.json",
-         given.string());
+    fail(
+        "{}: holds no policy: expected a config.json there, or a checkpoint with "
+        "pretrained_model/config.json",
+        given.string());
   return *checkpoint / kPretrainedModelFolder;
 }
 

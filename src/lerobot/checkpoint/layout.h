@@ -5,10 +5,11 @@
 //       pretrained_model/      what a user needs to run the policy
 //       training_state/        what a resume needs besides
 //       pretrained_model_ema/  only with an exponential moving average
-//     last -> 000040           relative symbolic link; a text file with the name where links are barred
+//     last -> 000040           relative symbolic link; a text file with the name where links are
+//     barred
 //
-// A folder under a step's name is a checkpoint or nothing: CheckpointWriter renames it there when it
-// is complete. LeRobot itself writes in place, so folders are checked before they are trusted.
+// A folder under a step's name is a checkpoint or nothing: CheckpointWriter renames it there when
+// it is complete. LeRobot itself writes in place, so folders are checked before they are trusted.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +48,9 @@ std::string step_folder_name(std::int64_t step, std::int64_t total_steps);
 /// The step that a folder name of at least six digits stands for; nothing for any other name.
 std::optional<std::int64_t> parse_step_folder_name(std::string_view name);
 
-/// The first thing that a checkpoint lacks ("training_state/rng_state.safetensors"), or nothing when
-/// it is complete. Files of tensors count only when their header and length agree, so that a save
-/// cut off by a kill is seen.
+/// The first thing that a checkpoint lacks ("training_state/rng_state.safetensors"), or nothing
+/// when it is complete. Files of tensors count only when their header and length agree, so that a
+/// save cut off by a kill is seen.
 std::optional<std::string> missing_part(const fs::path& checkpoint);
 
 /// The checkpoint that `checkpoints`/last names, or nothing when there is no `last`, it dangles, or

@@ -20,7 +20,7 @@ namespace {
 
 using serialization::NamedTensors;
 
-// --- training_step.json ---------------------------------------------------------------------------
+// --- training_step.json -------------------------------------------------------------------------
 
 std::optional<std::int64_t> read_count(const Json& object, const char* key, const fs::path& path) {
   const auto found = object.find(key);
@@ -31,7 +31,7 @@ std::optional<std::int64_t> read_count(const Json& object, const char* key, cons
   return found->get<std::int64_t>();
 }
 
-// --- rng_state.safetensors ------------------------------------------------------------------------
+// --- rng_state.safetensors ----------------------------------------------------------------------
 
 constexpr std::int64_t kPythonStateVersion = 3;
 constexpr std::int64_t kTorchCpuStateBytes = 5056;

@@ -20,7 +20,7 @@ namespace lerobot::checkpoint {
 
 namespace fs = std::filesystem;
 
-// --- training_step.json ---------------------------------------------------------------------------
+// --- training_step.json -------------------------------------------------------------------------
 
 /// What a file may lack is empty after reading; everything is written.
 struct TrainingStep {
@@ -42,9 +42,10 @@ Json to_json(const TrainingStep& step);
 /// file and the key for a wrong type or a negative number.
 TrainingStep read_training_step(const fs::path& path);
 
-// --- rng_state.safetensors ------------------------------------------------------------------------
+// --- rng_state.safetensors ----------------------------------------------------------------------
 
-/// State of Python's `random` or of numpy's legacy generator: MT19937 words and the position in them.
+/// State of Python's `random` or of numpy's legacy generator: MT19937 words and the position in
+/// them.
 struct MersenneTwisterState {
   std::array<std::uint32_t, Mt19937::kWords> words{};
   std::uint32_t position = Mt19937::kWords;
@@ -62,7 +63,7 @@ struct RngState {
   MersenneTwisterState numpy;
   bool numpy_has_gauss = false;
   float numpy_cached_gaussian = 0.0F;
-  at::Tensor torch_cpu;                 // uint8 [5056], torch.get_rng_state()
+  at::Tensor torch_cpu;                  // uint8 [5056], torch.get_rng_state()
   std::optional<at::Tensor> torch_cuda;  // uint8, torch.cuda.get_rng_state()
 };
 
@@ -78,7 +79,7 @@ serialization::NamedTensors to_tensors(const RngState& state);
 /// Throws Error naming the file and the key for what is missing, out of range or of another shape.
 RngState read_rng_state(const fs::path& path);
 
-// --- ema_state.pt ---------------------------------------------------------------------------------
+// --- ema_state.pt -------------------------------------------------------------------------------
 
 /// torch.save of the dictionary that diffusers' EMAModel.state_dict() gives.
 void save_ema_state(const fs::path& path, const optim::EmaState& state);

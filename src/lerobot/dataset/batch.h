@@ -11,9 +11,9 @@
 namespace lerobot::dataset {
 
 /// B samples, batch dimension first. As loaded: cameras uint8 [B, C, H, W] (or [B, T, C, H, W] with
-/// a window of T > 1 frames; depth is float32), vectors [B, n] or [B, T, n], scalars [B], booleans as
-/// bool, every floating type as float32, every integer as int64. `<key>_is_pad` [B, T] is true where
-/// a window reaches outside its episode.
+/// a window of T > 1 frames; depth is float32), vectors [B, n] or [B, T, n], scalars [B], booleans
+/// as bool, every floating type as float32, every integer as int64. `<key>_is_pad` [B, T] is true
+/// where a window reaches outside its episode.
 struct Batch {
   std::map<std::string, at::Tensor, std::less<>> tensors;
   /// Task texts, B of them ("task" in LeRobot's batches).

@@ -14,22 +14,28 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return a / b + (a % b !
 }  // namespace
 
 BatchSharder::BatchSharder(std::int64_t samples, std::int64_t batch_size, std::int64_t world,
-                           std::int64_t rank)
-    : samples_(samples), batch_size_(batch_size), world_(world), rank_(rank) {
+                           std::int64_t rank, std::int64_t first_sample)
+    : samples_(samples),
+      batch_size_(batch_size),
+      world_(world),
+      rank_(rank),
+      first_sample_(first_sample) {
   if (samples < 1) fail("an epoch needs at least one sample, found {}", samples);
   if (batch_size < 1) fail("the batch size must be positive, found {}", batch_size);
   if (world < 1) fail("the number of data-parallel processes must be positive, found {}", world);
   if (rank < 0 || rank >= world)
     fail("the rank must be between 0 and {}, found {}", world - 1, rank);
+  if (first_sample < 0 || first_sample >= samples)
+    fail("the first sample must be between 0 and {}, found {}", samples - 1, first_sample);
   // Positions reach batches_per_epoch * batch_size * world: below samples + world * batch_size.
   checked_add(samples, checked_mul(batch_size, world, "samples of one step of all ranks"),
               "samples of one epoch with its filler");
-  batches_per_epoch_ = divide_up(divide_up(samples, batch_size), world);
+  batches_per_epoch_ = divide_up(divide_up(samples - first_sample, batch_size), world);
 }
 
 std::vector<std::int64_t> BatchSharder::positions(std::int64_t batch) const {
   check_internal(batch >= 0 && batch < batches_per_epoch_, "batch number outside its epoch");
-  const std::int64_t first = (batch * world_ + rank_) * batch_size_;
+  const std::int64_t first = first_sample_ + (batch * world_ + rank_) * batch_size_;
   const std::int64_t count = world_ == 1 ? std::min(batch_size_, samples_ - first) : batch_size_;
   std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i)

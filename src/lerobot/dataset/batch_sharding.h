@@ -16,11 +16,14 @@ namespace lerobot::dataset {
 /// One rank's view of an epoch of `samples` samples. A plain value; thread-safe.
 class BatchSharder {
  public:
-  /// Throws Error unless samples, batch_size and world are positive and 0 <= rank < world.
+  /// `first_sample`: samples of the epoch that are done already, when a run goes on in its middle;
+  /// the batches are cut from there on. Throws Error unless samples, batch_size and world are
+  /// positive, 0 <= rank < world and 0 <= first_sample < samples.
   BatchSharder(std::int64_t samples, std::int64_t batch_size, std::int64_t world = 1,
-               std::int64_t rank = 0);
+               std::int64_t rank = 0, std::int64_t first_sample = 0);
 
-  /// Batches of one epoch: ceil(ceil(samples / batch_size) / world), the same on every rank.
+  /// Batches of the epoch: ceil(ceil((samples - first_sample) / batch_size) / world), the same on
+  /// every rank.
   std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
   /// Positions in the epoch's order of this rank's batch number `batch` (0 <= batch <
   /// batches_per_epoch()). Always batch_size of them, but for the last batch of a single process.
@@ -31,6 +34,7 @@ class BatchSharder {
   std::int64_t batch_size_;
   std::int64_t world_;
   std::int64_t rank_;
+  std::int64_t first_sample_;
   std::int64_t batches_per_epoch_;
 };
 

@@ -20,8 +20,8 @@ class BatchSource {
   virtual ~BatchSource() = default;
 
   /// The next batch; goes on with the next epoch by itself. Blocks until it is decoded. An error of
-  /// a worker thread is thrown here, in the place of the batch that it belongs to, and again at every
-  /// later call. Called by one thread at a time.
+  /// a worker thread is thrown here, in the place of the batch that it belongs to, and again at
+  /// every later call. Called by one thread at a time.
   virtual Batch next() = 0;
   /// next() in another thread that is blocked, or is called later, throws lerobot::Error at once.
   /// Thread-safe.

@@ -88,16 +88,16 @@ void CameraReader::read_video(const FrameTable::Run& run, const std::vector<std:
         requests.begin(), requests.end(),
         [&](const video::FrameRequest& request) { return request.time_s == error.asked_s(); });
     const auto at = std::min<std::size_t>(asked - requests.begin(), frames.size() - 1);
-    fail("episode {}, camera {}, frame {}: no frame within {} s of {} s; the nearest one is at {} s "
-         "of {}",
-         run.episode, feature_.name, frames[at] - run.from, tolerance_s_, error.asked_s(),
-         error.nearest_s(), path.string());
+    fail(
+        "episode {}, camera {}, frame {}: no frame within {} s of {} s; the nearest one is at {} s "
+        "of {}",
+        run.episode, feature_.name, frames[at] - run.from, tolerance_s_, error.asked_s(),
+        error.nearest_s(), path.string());
   } catch (const Error& error) {
     fail("episode {}, camera {}, frame {}: {}", run.episode, feature_.name,
          frames.front() - run.from, error.what());
   }
-  if (dequantizer_)
-    dequantizer_->apply(codes, reinterpret_cast<float*>(out));
+  if (dequantizer_) dequantizer_->apply(codes, reinterpret_cast<float*>(out));
 }
 
 void CameraReader::read_image(const FrameTable::Run& run, std::int64_t frame,
@@ -122,7 +122,9 @@ void CameraReader::read_image(const FrameTable::Run& run, std::int64_t frame,
          image.bits, feature_.is_depth ? "16-bit or floating-point depth" : "8-bit colour");
   float* distances = reinterpret_cast<float*>(out);
   switch (image.format) {
-    case Format::kRgbPlanes: std::memcpy(out, image.planes.data(), image.planes.size()); break;
+    case Format::kRgbPlanes:
+      std::memcpy(out, image.planes.data(), image.planes.size());
+      break;
     case Format::kGray16:
       write_depth(image.gray16, feature_.depth_unit, metadata_.depth_output_unit(), distances);
       break;

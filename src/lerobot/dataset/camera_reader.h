@@ -16,8 +16,8 @@
 
 namespace lerobot::dataset {
 
-/// Reads the frames of one camera: RGB as uint8 planes, depth as float32 in the dataset's output unit.
-/// Immutable and thread-safe.
+/// Reads the frames of one camera: RGB as uint8 planes, depth as float32 in the dataset's output
+/// unit. Immutable and thread-safe.
 class CameraReader {
  public:
   /// `table` must outlive the reader. `video_camera` counts DatasetInfo::video_keys(); images have

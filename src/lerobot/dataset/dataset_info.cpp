@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
 
@@ -51,10 +50,11 @@ void check_version(const Json& json, std::string_view file) {
          needed);
   const std::string& found = value.get_ref<const std::string&>();
   if (version->first < kVersionMajor)
-    fail("{}: this is a dataset of version {}, version {} is needed: convert it with LeRobot's "
-         "lerobot.scripts.convert_dataset_v21_to_v30{}",
-         file, found, needed,
-         version->first == 2 && version->second == 1 ? "" : " (after its conversion to v2.1)");
+    fail(
+        "{}: this is a dataset of version {}, version {} is needed: convert it with LeRobot's "
+        "lerobot.scripts.convert_dataset_v21_to_v30{}",
+        file, found, needed,
+        version->first == 2 && version->second == 1 ? "" : " (after its conversion to v2.1)");
   if (version->first > kVersionMajor)
     fail("{}: this is a dataset of version {}, version {} is needed: use a newer lerobot.cpp", file,
          found, needed);
@@ -113,11 +113,11 @@ Json info_value(const Json& entry, const char* key) {
 void read_depth(const Json& entry, Feature& feature, std::string_view where) {
   const auto is_true = [](const Json& value) { return value.is_boolean() && value.get<bool>(); };
   const auto video_info = entry.find("video_info");
-  feature.is_depth = is_true(info_value(entry, "is_depth_map")) ||
-                     is_true(info_value(entry, "video.is_depth_map")) ||
-                     (video_info != entry.end() && video_info->is_object() &&
-                      video_info->contains("video.is_depth_map") &&
-                      is_true((*video_info)["video.is_depth_map"]));
+  feature.is_depth =
+      is_true(info_value(entry, "is_depth_map")) ||
+      is_true(info_value(entry, "video.is_depth_map")) ||
+      (video_info != entry.end() && video_info->is_object() &&
+       video_info->contains("video.is_depth_map") && is_true((*video_info)["video.is_depth_map"]));
   if (!feature.is_depth) return;
   if (!feature.is_camera())
     fail("{}: is marked as a depth map, but its dtype is \"{}\"", where, feature.dtype);
@@ -199,12 +199,20 @@ Feature read_feature(const std::string& name, const Json& entry, std::string_vie
 }
 
 void warn_unknown_keys(const Json& json, std::string_view file) {
-  static const std::set<std::string, std::less<>> known = {
-      "codebase_version", "fps",         "features",
-      "total_episodes",   "total_frames", "total_tasks",
-      "chunks_size",      "data_files_size_in_mb", "video_files_size_in_mb",
-      "data_path",        "video_path",  "robot_type",
-      "splits",           "tools"};
+  static const std::set<std::string, std::less<>> known = {"codebase_version",
+                                                           "fps",
+                                                           "features",
+                                                           "total_episodes",
+                                                           "total_frames",
+                                                           "total_tasks",
+                                                           "chunks_size",
+                                                           "data_files_size_in_mb",
+                                                           "video_files_size_in_mb",
+                                                           "data_path",
+                                                           "video_path",
+                                                           "robot_type",
+                                                           "splits",
+                                                           "tools"};
   std::string unknown;
   for (const auto& [key, value] : json.items()) {
     if (known.contains(key)) continue;
@@ -231,8 +239,8 @@ void check_default_features(const DatasetInfo& info, std::string_view file) {
 
 std::vector<std::int64_t> Feature::sample_shape() const {
   if (is_camera()) {
-    const bool channels_last = names.is_array() && names.size() == 3 &&
-                               (names[2] == "channel" || names[2] == "channels");
+    const bool channels_last =
+        names.is_array() && names.size() == 3 && (names[2] == "channel" || names[2] == "channels");
     if (channels_last) return {shape[2], shape[0], shape[1]};
     return shape;
   }
@@ -248,7 +256,8 @@ std::int64_t Feature::elements() const {
 
 PathTemplate::PathTemplate(std::string_view text, std::string_view option) : text_(text) {
   if (text.empty()) fail("{}: is empty", option);
-  if (text.starts_with('/')) fail("{}: must be relative to the dataset, found \"{}\"", option, text);
+  if (text.starts_with('/'))
+    fail("{}: must be relative to the dataset, found \"{}\"", option, text);
   for (const auto& part : std::filesystem::path(text))
     if (part == "..") fail("{}: must not leave the dataset, found \"{}\"", option, text);
 
@@ -272,9 +281,12 @@ PathTemplate::PathTemplate(std::string_view text, std::string_view option) : tex
     const std::size_t colon = body.find(':');
     const std::string_view name = body.substr(0, colon);
     std::string_view spec = colon == body.npos ? std::string_view() : body.substr(colon + 1);
-    if (name == "chunk_index") piece.field = Field::kChunkIndex;
-    else if (name == "file_index") piece.field = Field::kFileIndex;
-    else if (name == "video_key") piece.field = Field::kVideoKey;
+    if (name == "chunk_index")
+      piece.field = Field::kChunkIndex;
+    else if (name == "file_index")
+      piece.field = Field::kFileIndex;
+    else if (name == "video_key")
+      piece.field = Field::kVideoKey;
     else
       fail("{}: unknown field {{{}}} in \"{}\"; known are chunk_index, file_index and video_key{}",
            option, name, text,
@@ -288,7 +300,8 @@ PathTemplate::PathTemplate(std::string_view text, std::string_view option) : tex
         piece.zero_padded = true;
         spec.remove_prefix(1);
       }
-      const auto [end, error] = std::from_chars(spec.data(), spec.data() + spec.size(), piece.width);
+      const auto [end, error] =
+          std::from_chars(spec.data(), spec.data() + spec.size(), piece.width);
       const bool ok = spec.empty() || (error == std::errc() && end == spec.data() + spec.size());
       if (!ok || piece.width > 20)
         fail("{}: format \"{}\" of {{{}}} is not supported; expected one like 03d", option, whole,
@@ -307,12 +320,14 @@ std::string PathTemplate::expand(std::int64_t chunk_index, std::int64_t file_ind
   for (const Piece& piece : pieces_) {
     path += piece.literal;
     switch (piece.field) {
-      case Field::kNone: break;
-      case Field::kVideoKey: path += video_key; break;
+      case Field::kNone:
+        break;
+      case Field::kVideoKey:
+        path += video_key;
+        break;
       case Field::kChunkIndex:
       case Field::kFileIndex: {
-        const std::int64_t number =
-            piece.field == Field::kChunkIndex ? chunk_index : file_index;
+        const std::int64_t number = piece.field == Field::kChunkIndex ? chunk_index : file_index;
         path += piece.zero_padded ? fmt::format("{:0{}}", number, piece.width)
                                   : fmt::format("{:{}}", number, piece.width);
         break;

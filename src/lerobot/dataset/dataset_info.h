@@ -52,8 +52,8 @@ struct Feature {
   std::int64_t elements() const;
 };
 
-/// A path of info.json with Python's format fields {chunk_index}, {file_index} and {video_key}, each
-/// with an optional width as in {chunk_index:03d}.
+/// A path of info.json with Python's format fields {chunk_index}, {file_index} and {video_key},
+/// each with an optional width as in {chunk_index:03d}.
 class PathTemplate {
  public:
   /// `option` names the key of info.json in messages. Throws Error on unknown fields, formats other

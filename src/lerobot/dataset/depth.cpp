@@ -18,7 +18,8 @@ constexpr double kLargestMillimetres = 65535.0;
 
 DepthDequantizer::DepthDequantizer(const DepthQuantizer& quantizer, std::string_view output_unit) {
   check_internal(output_unit == "m" || output_unit == "mm", "unknown depth unit");
-  // One code more than the quantiser writes: it and all above it are clamped to the largest distance.
+  // One code more than the quantiser writes: it and all above it are clamped to the largest
+  // distance.
   at::Tensor table = at::arange(kLargestCode + 2, at::kFloat);
   if (quantizer.use_log) {
     const double log_min = std::log(quantizer.min_m + quantizer.shift_m);
@@ -28,7 +29,8 @@ DepthDequantizer::DepthDequantizer(const DepthQuantizer& quantizer, std::string_
     table.mul_((quantizer.max_m - quantizer.min_m) / kLargestCode).add_(quantizer.min_m);
   }
   table.clamp_(quantizer.min_m, quantizer.max_m);
-  if (output_unit == "mm") table.mul_(kMillimetresPerMetre).round_().clamp_(0.0, kLargestMillimetres);
+  if (output_unit == "mm")
+    table.mul_(kMillimetresPerMetre).round_().clamp_(0.0, kLargestMillimetres);
   const float* values = table.const_data_ptr<float>();
   distances_.assign(values, values + table.numel());
 }

@@ -16,7 +16,8 @@ namespace {
 std::vector<std::int64_t> checked_list(const std::vector<std::int64_t>& list,
                                        std::int64_t total_episodes, const char* option) {
   if (list.empty())
-    fail("{}: is an empty list; leave the option out (or give null) to mean no restriction", option);
+    fail("{}: is an empty list; leave the option out (or give null) to mean no restriction",
+         option);
   std::vector<std::int64_t> kept;
   std::unordered_set<std::int64_t> seen;
   std::string beyond;
@@ -37,9 +38,9 @@ std::vector<std::int64_t> checked_list(const std::vector<std::int64_t>& list,
 
 }  // namespace
 
-std::vector<std::int64_t> select_episodes(
-    std::int64_t total_episodes, const std::optional<std::vector<std::int64_t>>& allow,
-    const std::optional<std::vector<std::int64_t>>& exclude) {
+std::vector<std::int64_t> select_episodes(std::int64_t total_episodes,
+                                          const std::optional<std::vector<std::int64_t>>& allow,
+                                          const std::optional<std::vector<std::int64_t>>& exclude) {
   std::vector<std::int64_t> selected;
   if (allow) {
     selected = checked_list(*allow, total_episodes, "dataset.episodes");
@@ -78,9 +79,10 @@ EpisodeSplit split_episodes(const EpisodeTable& table, const std::vector<std::in
     split.eval.insert(split.eval.end(), first_held_out, group.end());
   }
   if (split.train.empty())
-    fail("dataset.eval_split: {} leaves no training episode of {}: each of the {} task(s) holds out "
-         "at least one episode",
-         eval_split, episodes.size(), groups.size());
+    fail(
+        "dataset.eval_split: {} leaves no training episode of {}: each of the {} task(s) holds out "
+        "at least one episode",
+        eval_split, episodes.size(), groups.size());
   return split;
 }
 

@@ -11,12 +11,12 @@
 
 namespace lerobot::dataset {
 
-/// The episodes that the two lists leave, in the order of `allow` (or ascending without it). Numbers
-/// beyond the last episode are dropped with a warning. Throws Error on negative numbers, duplicates,
-/// an empty list, and when nothing is left.
-std::vector<std::int64_t> select_episodes(
-    std::int64_t total_episodes, const std::optional<std::vector<std::int64_t>>& allow,
-    const std::optional<std::vector<std::int64_t>>& exclude);
+/// The episodes that the two lists leave, in the order of `allow` (or ascending without it).
+/// Numbers beyond the last episode are dropped with a warning. Throws Error on negative numbers,
+/// duplicates, an empty list, and when nothing is left.
+std::vector<std::int64_t> select_episodes(std::int64_t total_episodes,
+                                          const std::optional<std::vector<std::int64_t>>& allow,
+                                          const std::optional<std::vector<std::int64_t>>& exclude);
 
 struct EpisodeSplit {
   std::vector<std::int64_t> train;
@@ -30,8 +30,8 @@ EpisodeSplit split_episodes(const EpisodeTable& table, const std::vector<std::in
                             double eval_split);
 
 /// Positions of an evaluation: every row in order for max_samples = 0, else the first
-/// max(1, max_samples / number of tasks) rows of each task, task by task. `task_index` has one entry
-/// a row.
+/// max(1, max_samples / number of tasks) rows of each task, task by task. `task_index` has one
+/// entry a row.
 std::vector<std::int64_t> evaluation_positions(std::span<const std::int64_t> task_index,
                                                std::int64_t max_samples);
 

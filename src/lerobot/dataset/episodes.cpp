@@ -62,8 +62,8 @@ EpisodeTable EpisodeTable::read(const std::filesystem::path& directory, const Da
     fail("{}: info.json says that the dataset has 0 episodes", directory.string());
 
   const std::vector<std::string> cameras = info.video_keys();
-  std::vector<std::string> columns = {"episode_index",   "length",
-                                      "data/chunk_index", "data/file_index",
+  std::vector<std::string> columns = {"episode_index",      "length",
+                                      "data/chunk_index",   "data/file_index",
                                       "dataset_from_index", "dataset_to_index"};
   for (const std::string& camera : cameras)
     for (const char* field : {"chunk_index", "file_index", "from_timestamp", "to_timestamp"})
@@ -114,7 +114,8 @@ EpisodeTable EpisodeTable::read(const std::filesystem::path& directory, const Da
         fail("{}: row {} is episode {}, but the dataset has episodes 0 to {}", name, row, episode,
              rows - 1);
       const std::size_t at = index(episode);
-      if (seen[at]) fail("{}: episode {} stands in two rows, row {} is the second", name, episode, row);
+      if (seen[at])
+        fail("{}: episode {} stands in two rows, row {} is the second", name, episode, row);
       seen[at] = true;
       if (from[row] < 0 || to[row] < from[row] || to[row] - from[row] != length[row])
         fail("{}: episode {}: length is {}, but its frames are {} to {} (end exclusive)", name,
@@ -124,8 +125,8 @@ EpisodeTable EpisodeTable::read(const std::filesystem::path& directory, const Da
       table.to_[at] = to[row];
       table.data_file_[at] = file_index(data_chunk[row], data_file[row], episode, name);
       if (!tasks[row].empty()) {
-        const auto [entry, added] = task_numbers.emplace(
-            tasks[row], static_cast<std::int32_t>(table.task_texts_.size()));
+        const auto [entry, added] =
+            task_numbers.emplace(tasks[row], static_cast<std::int32_t>(table.task_texts_.size()));
         if (added) table.task_texts_.push_back(tasks[row]);
         table.first_task_[at] = entry->second;
       }
@@ -146,9 +147,10 @@ EpisodeTable EpisodeTable::read(const std::filesystem::path& directory, const Da
   std::int64_t end = 0;
   for (std::size_t episode = 0; episode < size; ++episode) {
     if (table.from_[episode] != end)
-      fail("{}: the frames of episode {} begin at {}, but those of the episode before end at {}: {}",
-           directory.string(), episode, table.from_[episode], end,
-           table.from_[episode] < end ? "they overlap" : "there is a gap");
+      fail(
+          "{}: the frames of episode {} begin at {}, but those of the episode before end at {}: {}",
+          directory.string(), episode, table.from_[episode], end,
+          table.from_[episode] < end ? "they overlap" : "there is a gap");
     end = table.to_[episode];
   }
   if (end != info.total_frames)

@@ -32,10 +32,10 @@ class EpisodeTable {
  public:
   EpisodeTable() = default;
   /// Reads the columns it needs (never stats/*) of every file under `directory` (meta/episodes), in
-  /// the order of their sorted paths. Throws Error with episode, file and both numbers when a file or
-  /// column is missing or damaged, a value is null, an episode is missing, doubled or empty, a length
-  /// disagrees with its frame range, frame ranges overlap or leave a gap, or the counts disagree with
-  /// `info`.
+  /// the order of their sorted paths. Throws Error with episode, file and both numbers when a file
+  /// or column is missing or damaged, a value is null, an episode is missing, doubled or empty, a
+  /// length disagrees with its frame range, frame ranges overlap or leave a gap, or the counts
+  /// disagree with `info`.
   static EpisodeTable read(const std::filesystem::path& directory, const DatasetInfo& info);
 
   std::int64_t size() const { return static_cast<std::int64_t>(from_.size()); }

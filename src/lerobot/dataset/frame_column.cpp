@@ -38,35 +38,55 @@ template <class Target>
 bool convert_integers(const arrow::Array& array, std::int64_t begin, std::int64_t length,
                       std::vector<Target>& out, std::string_view where) {
   switch (array.type_id()) {
-    case arrow::Type::INT8: convert<arrow::Int8Array>(array, begin, length, out); return true;
-    case arrow::Type::INT16: convert<arrow::Int16Array>(array, begin, length, out); return true;
-    case arrow::Type::INT32: convert<arrow::Int32Array>(array, begin, length, out); return true;
-    case arrow::Type::INT64: convert<arrow::Int64Array>(array, begin, length, out); return true;
-    case arrow::Type::UINT8: convert<arrow::UInt8Array>(array, begin, length, out); return true;
-    case arrow::Type::UINT16: convert<arrow::UInt16Array>(array, begin, length, out); return true;
-    case arrow::Type::UINT32: convert<arrow::UInt32Array>(array, begin, length, out); return true;
+    case arrow::Type::INT8:
+      convert<arrow::Int8Array>(array, begin, length, out);
+      return true;
+    case arrow::Type::INT16:
+      convert<arrow::Int16Array>(array, begin, length, out);
+      return true;
+    case arrow::Type::INT32:
+      convert<arrow::Int32Array>(array, begin, length, out);
+      return true;
+    case arrow::Type::INT64:
+      convert<arrow::Int64Array>(array, begin, length, out);
+      return true;
+    case arrow::Type::UINT8:
+      convert<arrow::UInt8Array>(array, begin, length, out);
+      return true;
+    case arrow::Type::UINT16:
+      convert<arrow::UInt16Array>(array, begin, length, out);
+      return true;
+    case arrow::Type::UINT32:
+      convert<arrow::UInt32Array>(array, begin, length, out);
+      return true;
     case arrow::Type::UINT64: {
       const auto* values = static_cast<const arrow::UInt64Array&>(array).raw_values() + begin;
       for (std::int64_t i = 0; i < length; ++i)
         out.push_back(static_cast<Target>(checked_cast<std::int64_t>(values[i], where)));
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
 bool convert_floats(const arrow::Array& array, std::int64_t begin, std::int64_t length,
                     std::vector<float>& out) {
   switch (array.type_id()) {
-    case arrow::Type::FLOAT: convert<arrow::FloatArray>(array, begin, length, out); return true;
-    case arrow::Type::DOUBLE: convert<arrow::DoubleArray>(array, begin, length, out); return true;
+    case arrow::Type::FLOAT:
+      convert<arrow::FloatArray>(array, begin, length, out);
+      return true;
+    case arrow::Type::DOUBLE:
+      convert<arrow::DoubleArray>(array, begin, length, out);
+      return true;
     case arrow::Type::HALF_FLOAT: {
       const auto* bits = static_cast<const arrow::HalfFloatArray&>(array).raw_values() + begin;
       for (std::int64_t i = 0; i < length; ++i)
         out.push_back(arrow::util::Float16::FromBits(bits[i]).ToFloat());
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -78,12 +98,21 @@ FrameColumn::FrameColumn(const Feature& feature)
 void FrameColumn::reserve(std::int64_t rows) {
   const auto numbers = static_cast<std::size_t>(checked_mul(rows, elements_, "number of values"));
   switch (feature_.type) {
-    case ValueType::kFloat32: floats_.reserve(numbers); break;
-    case ValueType::kInt64: integers_.reserve(numbers); break;
-    case ValueType::kBool: booleans_.reserve(numbers); break;
-    case ValueType::kString: text_ends_.reserve(numbers); break;
+    case ValueType::kFloat32:
+      floats_.reserve(numbers);
+      break;
+    case ValueType::kInt64:
+      integers_.reserve(numbers);
+      break;
+    case ValueType::kBool:
+      booleans_.reserve(numbers);
+      break;
+    case ValueType::kString:
+      text_ends_.reserve(numbers);
+      break;
     case ValueType::kImage:
-    case ValueType::kVideo: break;
+    case ValueType::kVideo:
+      break;
   }
 }
 
@@ -98,8 +127,7 @@ void FrameColumn::append(const arrow::Array& array, std::string_view where,
 }
 
 void FrameColumn::append_level(const arrow::Array& array, std::int64_t begin, std::int64_t length,
-                               std::size_t level, std::string_view where,
-                               std::int64_t first_row) {
+                               std::size_t level, std::string_view where, std::int64_t first_row) {
   if (array.type_id() == arrow::Type::EXTENSION)
     return append_level(*static_cast<const arrow::ExtensionArray&>(array).storage(), begin, length,
                         level, where, first_row);
@@ -118,11 +146,14 @@ void FrameColumn::append_level(const arrow::Array& array, std::int64_t begin, st
     append_level(*lists.values(), child_begin, length * expected, level + 1, where, first_row);
   };
   switch (array.type_id()) {
-    case arrow::Type::LIST: return descend(static_cast<const arrow::ListArray&>(array));
-    case arrow::Type::LARGE_LIST: return descend(static_cast<const arrow::LargeListArray&>(array));
+    case arrow::Type::LIST:
+      return descend(static_cast<const arrow::ListArray&>(array));
+    case arrow::Type::LARGE_LIST:
+      return descend(static_cast<const arrow::LargeListArray&>(array));
     case arrow::Type::FIXED_SIZE_LIST:
       return descend(static_cast<const arrow::FixedSizeListArray&>(array));
-    default: break;
+    default:
+      break;
   }
   if (level != feature_.shape.size() && !feature_.is_scalar()) fail_type(array, where);
   append_leaf(array, begin, length, where);
@@ -160,7 +191,8 @@ void FrameColumn::append_leaf(const arrow::Array& array, std::int64_t begin, std
       break;
     }
     case ValueType::kImage:
-    case ValueType::kVideo: break;
+    case ValueType::kVideo:
+      break;
   }
   fail_type(array, where);
 }
@@ -214,19 +246,27 @@ std::string_view FrameColumn::text(std::int64_t row) const {
 const std::uint8_t* FrameColumn::row_data(std::int64_t row) const {
   const auto at = static_cast<std::size_t>(row * elements_);
   switch (feature_.type) {
-    case ValueType::kFloat32: return reinterpret_cast<const std::uint8_t*>(floats_.data() + at);
-    case ValueType::kInt64: return reinterpret_cast<const std::uint8_t*>(integers_.data() + at);
-    case ValueType::kBool: return booleans_.data() + at;
-    default: throw InternalError("a column of texts or images has no row of numbers");
+    case ValueType::kFloat32:
+      return reinterpret_cast<const std::uint8_t*>(floats_.data() + at);
+    case ValueType::kInt64:
+      return reinterpret_cast<const std::uint8_t*>(integers_.data() + at);
+    case ValueType::kBool:
+      return booleans_.data() + at;
+    default:
+      throw InternalError("a column of texts or images has no row of numbers");
   }
 }
 
 std::int64_t FrameColumn::row_bytes() const {
   switch (feature_.type) {
-    case ValueType::kFloat32: return elements_ * static_cast<std::int64_t>(sizeof(float));
-    case ValueType::kInt64: return elements_ * static_cast<std::int64_t>(sizeof(std::int64_t));
-    case ValueType::kBool: return elements_;
-    default: throw InternalError("a column of texts or images has no row of numbers");
+    case ValueType::kFloat32:
+      return elements_ * static_cast<std::int64_t>(sizeof(float));
+    case ValueType::kInt64:
+      return elements_ * static_cast<std::int64_t>(sizeof(std::int64_t));
+    case ValueType::kBool:
+      return elements_;
+    default:
+      throw InternalError("a column of texts or images has no row of numbers");
   }
 }
 

@@ -14,9 +14,9 @@
 
 namespace lerobot::dataset {
 
-/// The values of one feature, one row a frame, contiguous and in the type that batches have. Vectors
-/// and matrices lie in row-major order, elements() numbers a row. Only the member that belongs to
-/// the feature's type is filled.
+/// The values of one feature, one row a frame, contiguous and in the type that batches have.
+/// Vectors and matrices lie in row-major order, elements() numbers a row. Only the member that
+/// belongs to the feature's type is filled.
 class FrameColumn {
  public:
   explicit FrameColumn(const Feature& feature);
@@ -29,8 +29,8 @@ class FrameColumn {
   /// Makes room for `rows` rows in all.
   void reserve(std::int64_t rows);
   /// Appends an array of the Parquet column. `where` names file and column, `first_row` is the
-  /// array's first row in the file. Throws Error on nulls, lists of another length than the declared
-  /// shape, and types that cannot stand for the declared one.
+  /// array's first row in the file. Throws Error on nulls, lists of another length than the
+  /// declared shape, and types that cannot stand for the declared one.
   void append(const arrow::Array& array, std::string_view where, std::int64_t first_row);
   /// No more rows come.
   void finish();

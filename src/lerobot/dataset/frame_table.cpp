@@ -1,8 +1,7 @@
 #include "lerobot/dataset/frame_table.h"
 
-#include <malloc.h>
-
 #include <algorithm>
+#include <malloc.h>
 #include <map>
 #include <set>
 
@@ -73,8 +72,10 @@ void check_columns(const ParquetFile& file, const DatasetInfo& info) {
 std::vector<RowRange> merged(const std::vector<RowRange>& ranges) {
   std::vector<RowRange> out;
   for (const RowRange& range : ranges) {
-    if (!out.empty() && out.back().end == range.begin) out.back().end = range.end;
-    else out.push_back(range);
+    if (!out.empty() && out.back().end == range.begin)
+      out.back().end = range.end;
+    else
+      out.push_back(range);
   }
   return out;
 }
@@ -123,16 +124,16 @@ void read_file(const ParquetFile& file, const std::vector<RowRange>& wanted,
       fail("{}: is damaged: row groups of {} rows hold {}", file.name(), row - first_row,
            table->num_rows());
     while (range != wanted.end() && range->begin < row) {
-      append_rows(*table, first_row,
-                  {std::max(range->begin, first_row), std::min(range->end, row)}, columns,
-                  file.name());
+      append_rows(*table, first_row, {std::max(range->begin, first_row), std::min(range->end, row)},
+                  columns, file.name());
       if (range->end > row) break;
       ++range;
     }
   }
 }
 
-/// The row numbers of the file, its frames' numbers and its episodes must be those of meta/episodes.
+/// The row numbers of the file, its frames' numbers and its episodes must be those of
+/// meta/episodes.
 void check_rows(const FrameTable::Run& run, RowRange rows, const FrameColumn& index,
                 const FrameColumn& episode_index, const std::string& file) {
   for (std::int64_t i = 0; i < rows.end - rows.begin; ++i) {
@@ -140,13 +141,15 @@ void check_rows(const FrameTable::Run& run, RowRange rows, const FrameColumn& in
     const std::int64_t found_index = index.integers()[at];
     const std::int64_t found_episode = episode_index.integers()[at];
     if (found_episode != run.episode)
-      fail("{}: row {} belongs to episode {}, but meta/episodes puts episode {} there (wrong "
-           "data/file_index or length)",
-           file, rows.begin + i, found_episode, run.episode);
+      fail(
+          "{}: row {} belongs to episode {}, but meta/episodes puts episode {} there (wrong "
+          "data/file_index or length)",
+          file, rows.begin + i, found_episode, run.episode);
     if (found_index != run.from + i)
-      fail("{}: row {} of episode {} has index {}, expected {}: the numbering has a gap or does not "
-           "match meta/episodes",
-           file, rows.begin + i, run.episode, found_index, run.from + i);
+      fail(
+          "{}: row {} of episode {} has index {}, expected {}: the numbering has a gap or does not "
+          "match meta/episodes",
+          file, rows.begin + i, run.episode, found_index, run.from + i);
   }
 }
 
@@ -190,10 +193,11 @@ FrameTable FrameTable::load(const DatasetMetadata& metadata,
     const ParquetFile file(metadata.data_file(layout->first_episode));
     for (std::size_t i = 1; i < layout->runs.size(); ++i)
       if (layout->runs[i] != layout->runs[i - 1] + 1)
-        fail("{}: holds episodes {} and {}, but meta/episodes puts one between them elsewhere: the "
-             "rows of the data files must be in the order of the episodes",
-             file.name(), table.runs_[layout->runs[i - 1]].episode,
-             table.runs_[layout->runs[i]].episode);
+        fail(
+            "{}: holds episodes {} and {}, but meta/episodes puts one between them elsewhere: the "
+            "rows of the data files must be in the order of the episodes",
+            file.name(), table.runs_[layout->runs[i - 1]].episode,
+            table.runs_[layout->runs[i]].episode);
     check_columns(file, metadata.info());
     if (file.rows() != layout->rows)
       fail("{}: holds {} rows, but meta/episodes puts {} frames of episodes {} to {} there",
@@ -216,9 +220,9 @@ FrameTable FrameTable::load(const DatasetMetadata& metadata,
 }
 
 const FrameTable::Run& FrameTable::run_of(std::int64_t position) const {
-  const auto after = std::upper_bound(
-      runs_.begin(), runs_.end(), position,
-      [](std::int64_t value, const Run& run) { return value < run.position; });
+  const auto after =
+      std::upper_bound(runs_.begin(), runs_.end(), position,
+                       [](std::int64_t value, const Run& run) { return value < run.position; });
   return *(after - 1);
 }
 

@@ -1,11 +1,10 @@
 #include "lerobot/dataset/image_store.h"
 
+#include <cerrno>
+#include <cstdlib>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 #include "lerobot/base/error.h"
@@ -16,9 +15,10 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
 [[noreturn]] void fail_temporary(const char* action) {
-  fail("{}: cannot {} a temporary file for the dataset's images: {}; set TMPDIR to a folder with "
-       "room",
-       fs::temp_directory_path().string(), action, system_error_text(errno));
+  fail(
+      "{}: cannot {} a temporary file for the dataset's images: {}; set TMPDIR to a folder with "
+      "room",
+      fs::temp_directory_path().string(), action, system_error_text(errno));
 }
 
 /// A file without a name: it is gone with its descriptor, however the process ends.

@@ -10,10 +10,10 @@
 
 namespace lerobot::dataset {
 
-/// A sequence of byte strings in an unnamed temporary file (under $TMPDIR, else /tmp) that is mapped
-/// when it is complete: the kernel keeps what is used in memory and drops the rest under pressure,
-/// as it does for the Arrow cache that LeRobot makes for the same purpose. Parquet itself has no
-/// random access below a page. Thread-safe once finished.
+/// A sequence of byte strings in an unnamed temporary file (under $TMPDIR, else /tmp) that is
+/// mapped when it is complete: the kernel keeps what is used in memory and drops the rest under
+/// pressure, as it does for the Arrow cache that LeRobot makes for the same purpose. Parquet itself
+/// has no random access below a page. Thread-safe once finished.
 class ImageStore {
  public:
   ImageStore() = default;

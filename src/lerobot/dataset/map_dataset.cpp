@@ -22,9 +22,12 @@ constexpr std::size_t kOpenVideos = 4096;
 
 at::ScalarType tensor_type(ValueType type) {
   switch (type) {
-    case ValueType::kInt64: return at::kLong;
-    case ValueType::kBool: return at::kBool;
-    default: return at::kFloat;
+    case ValueType::kInt64:
+      return at::kLong;
+    case ValueType::kBool:
+      return at::kBool;
+    default:
+      return at::kFloat;
   }
 }
 
@@ -108,8 +111,7 @@ void MapDataset::Plan::build(const MapDatasetOptions& options) {
     const auto window = std::find_if(windows.begin(), windows.end(), [&](const Window& candidate) {
       return candidate.key == feature.name;
     });
-    const auto deltas =
-        window == windows.end() ? std::vector<std::int64_t>() : window->deltas;
+    const auto deltas = window == windows.end() ? std::vector<std::int64_t>() : window->deltas;
     if (!deltas.empty())
       masks.push_back({deltas, add_output(feature.name + "_is_pad", at::kBool,
                                           {static_cast<std::int64_t>(deltas.size())})});
@@ -260,8 +262,7 @@ void MapDataset::fill_camera(std::size_t camera, std::int64_t position, std::int
   plan.reader.read(run, frames, out, plan_->files, decoders);
 }
 
-at::Tensor MapDataset::camera_row(std::size_t camera, std::int64_t row,
-                                  BatchBuffer& buffer) const {
+at::Tensor MapDataset::camera_row(std::size_t camera, std::int64_t row, BatchBuffer& buffer) const {
   const Plan::Camera& plan = plan_->cameras[camera];
   const Plan::Output& output = plan_->outputs[plan.output];
   return at::from_blob(buffer.data_[plan.output] + row * output.row_bytes, plan.row_shape,

@@ -37,7 +37,8 @@ class BatchBuffer {
   Batch batch;
   std::int64_t capacity = 0;
 
-  /// True when nobody else holds one of the tensors or a view of it, so that it may be filled again.
+  /// True when nobody else holds one of the tensors or a view of it, so that it may be filled
+  /// again.
   bool is_unshared() const;
 
  private:
@@ -83,8 +84,8 @@ class MapDataset {
   void fill_values(std::int64_t position, std::int64_t row, BatchBuffer& buffer) const;
   /// Decodes the frames of one camera's window into a row, asking for all of them at once. Throws
   /// Error with episode, camera, frame, times and file when one cannot be read.
-  void fill_camera(std::size_t camera, std::int64_t position, std::int64_t row,
-                   BatchBuffer& buffer, video::DecoderCache& decoders) const;
+  void fill_camera(std::size_t camera, std::int64_t position, std::int64_t row, BatchBuffer& buffer,
+                   video::DecoderCache& decoders) const;
   /// The row of a camera as a tensor that shares its memory: [C,H,W], or [T,C,H,W] with a window.
   at::Tensor camera_row(std::size_t camera, std::int64_t row, BatchBuffer& buffer) const;
 

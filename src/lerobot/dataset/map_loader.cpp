@@ -20,8 +20,8 @@
 namespace lerobot::dataset {
 namespace {
 
-/// A batch between its beginning and its delivery. A task of it is one camera of one sample; without
-/// cameras one sample.
+/// A batch between its beginning and its delivery. A task of it is one camera of one sample;
+/// without cameras one sample.
 struct BatchInWork {
   std::unique_ptr<BatchBuffer> buffer;
   std::int64_t epoch = 0;
@@ -60,15 +60,21 @@ class MapLoader::State {
   Batch next();
   void stop();
   std::int64_t batches_per_epoch() const { return sharder_.batches_per_epoch(); }
+  bool starts_epoch() const { return batches_of_epoch_delivered_ == 0; }
   SourceStatistics statistics() const;
 
  private:
   std::int64_t tasks_per_sample() const {
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(dataset_->cameras()));
   }
+  BatchSharder sharder_from(std::int64_t first_sample) const {
+    return BatchSharder(samples_, options_.batch_size, options_.world, options_.rank, first_sample);
+  }
   void start_threads();
   void run_thread();
   void top_up();
+  /// Every batch of epoch begin_epoch_ has been begun.
+  bool epoch_is_begun() const { return begin_batch_ == begin_sharder_.batches_per_epoch(); }
   void begin_batch();
   std::unique_ptr<BatchBuffer> take_buffer();
   BatchInWork* batch_with_work();
@@ -80,18 +86,22 @@ class MapLoader::State {
   const EpochOrder order_;
   const std::int64_t samples_;
   const MapLoaderOptions options_;
-  const BatchSharder sharder_;
+  const BatchSharder sharder_;  // of a whole epoch
   std::int64_t batches_ahead_ = 1;
   video::DecoderCache decoders_;
 
   // Touched by the thread that calls next() alone.
-  EpochPosition begin_at_;                   // of the next batch to begin
-  std::vector<std::int64_t> current_order_;  // of epoch begin_at_.epoch; empty: not made yet
+  std::int64_t begin_epoch_;                 // of the next batch to begin
+  std::int64_t begin_batch_ = 0;             // counted from where begin_sharder_ begins
+  BatchSharder begin_sharder_;               // of epoch begin_epoch_
+  std::vector<std::int64_t> current_order_;  // of epoch begin_epoch_; empty: not made yet
+  std::int64_t batches_of_epoch_delivered_ = 0;
+  std::int64_t batches_of_epoch_left_;
   std::vector<std::unique_ptr<BatchBuffer>> delivered_;  // perhaps still held by the consumer
 
   mutable std::mutex mutex_;
-  std::condition_variable work_;   // threads wait for tasks
-  std::condition_variable ready_;  // next() waits for the first batch
+  std::condition_variable work_;                      // threads wait for tasks
+  std::condition_variable ready_;                     // next() waits for the first batch
   std::deque<std::unique_ptr<BatchInWork>> in_work_;  // in the order of delivery
   bool stopping_ = false;
   std::exception_ptr error_;
@@ -105,15 +115,16 @@ MapLoader::State::State(std::shared_ptr<const MapDataset> dataset, EpochOrder or
       order_(std::move(order)),
       samples_(samples),
       options_(std::move(options)),
-      sharder_(samples, options_.batch_size, options_.world, options_.rank),
+      sharder_(sharder_from(0)),
       decoders_(static_cast<std::size_t>(std::max<std::int64_t>(1, options_.decoder_cache_size))),
-      begin_at_(options_.start) {
+      begin_epoch_(options_.start.epoch + (options_.start.sample == samples ? 1 : 0)),
+      begin_sharder_(sharder_from(options_.start.sample == samples ? 0 : options_.start.sample)),
+      // A run that goes on within an epoch does not start it.
+      batches_of_epoch_delivered_(options_.start.sample == samples ? 0 : options_.start.sample),
+      batches_of_epoch_left_(begin_sharder_.batches_per_epoch()) {
   if (options_.num_workers < 0)
     fail("num_workers: must be at least 0, found {}", options_.num_workers);
-  if (begin_at_.epoch < 0 || begin_at_.batch < 0 ||
-      begin_at_.batch > sharder_.batches_per_epoch())
-    fail("the loader cannot begin at batch {} of epoch {}: an epoch has {}", begin_at_.batch,
-         begin_at_.epoch, sharder_.batches_per_epoch());
+  if (begin_epoch_ < 0) fail("the loader cannot begin in epoch {}", begin_epoch_);
   // Every thread has a task as long as this many batches are in work.
   const std::int64_t tasks_per_batch = options_.batch_size * tasks_per_sample();
   const std::int64_t for_all_threads =
@@ -158,8 +169,8 @@ void MapLoader::State::run_thread() {
   }
 }
 
-/// The first batch that has a task to begin. None is begun behind a batch that failed: it will never
-/// be asked for.
+/// The first batch that has a task to begin. None is begun behind a batch that failed: it will
+/// never be asked for.
 BatchInWork* MapLoader::State::batch_with_work() {
   for (const auto& batch : in_work_) {
     if (batch->error) return nullptr;
@@ -209,18 +220,20 @@ std::unique_ptr<BatchBuffer> MapLoader::State::take_buffer() {
 }
 
 void MapLoader::State::begin_batch() {
-  if (begin_at_.batch == sharder_.batches_per_epoch()) {
-    begin_at_ = {begin_at_.epoch + 1, 0, 0};
+  if (epoch_is_begun()) {
+    ++begin_epoch_;
+    begin_batch_ = 0;
+    begin_sharder_ = sharder_;
     current_order_.clear();
   }
   if (current_order_.empty()) {
-    current_order_ = order_(static_cast<std::uint64_t>(begin_at_.epoch));
+    current_order_ = order_(static_cast<std::uint64_t>(begin_epoch_));
     check_internal(static_cast<std::int64_t>(current_order_.size()) == samples_,
                    "an epoch's order has another length than the loader was told");
   }
   auto batch = std::make_unique<BatchInWork>();
-  batch->epoch = begin_at_.epoch;
-  batch->epoch_positions = sharder_.positions(begin_at_.batch++);
+  batch->epoch = begin_epoch_;
+  batch->epoch_positions = begin_sharder_.positions(begin_batch_++);
   for (std::int64_t position : batch->epoch_positions)
     batch->rows.push_back(current_order_[static_cast<std::size_t>(position)]);
   batch->tasks = static_cast<std::int64_t>(batch->rows.size()) * tasks_per_sample();
@@ -229,13 +242,12 @@ void MapLoader::State::begin_batch() {
   in_work_.push_back(std::move(batch));
 }
 
-/// Begins batches until `batches_ahead_` are in work. Only the consumer adds and removes batches, so
-/// the length of the queue is its own.
+/// Begins batches until `batches_ahead_` are in work. Only the consumer adds and removes batches,
+/// so the length of the queue is its own.
 void MapLoader::State::top_up() {
   bool added = false;
   while (static_cast<std::int64_t>(in_work_.size()) < batches_ahead_) {
-    const bool epoch_is_over = begin_at_.batch == sharder_.batches_per_epoch();
-    if (epoch_is_over && !options_.prefetch_across_epochs && !in_work_.empty()) break;
+    if (epoch_is_begun() && !options_.prefetch_across_epochs && !in_work_.empty()) break;
     begin_batch();
     added = true;
   }
@@ -282,6 +294,11 @@ Batch MapLoader::State::next() {
     ++statistics_.batches;
     statistics_.samples += static_cast<std::int64_t>(batch->rows.size());
   }
+  ++batches_of_epoch_delivered_;
+  if (--batches_of_epoch_left_ == 0) {
+    batches_of_epoch_delivered_ = 0;
+    batches_of_epoch_left_ = sharder_.batches_per_epoch();
+  }
   Batch result = first_rows(batch->buffer->batch, static_cast<std::int64_t>(batch->rows.size()));
   if (!options_.pin_memory) {
     delivered_.push_back(std::move(batch->buffer));
@@ -289,8 +306,7 @@ Batch MapLoader::State::next() {
     if (static_cast<std::int64_t>(delivered_.size()) > batches_ahead_ + 1)
       delivered_.erase(delivered_.begin());
   }
-  const bool epoch_ends_here = in_work_.empty() &&
-                               begin_at_.batch == sharder_.batches_per_epoch();
+  const bool epoch_ends_here = in_work_.empty() && epoch_is_begun();
   if (options_.num_workers > 0 && (options_.prefetch_across_epochs || !epoch_ends_here)) top_up();
 
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - began;
@@ -323,6 +339,7 @@ MapLoader::~MapLoader() = default;
 Batch MapLoader::next() { return state_->next(); }
 void MapLoader::stop() { state_->stop(); }
 std::int64_t MapLoader::batches_per_epoch() const { return state_->batches_per_epoch(); }
+bool MapLoader::starts_epoch() const { return state_->starts_epoch(); }
 SourceStatistics MapLoader::statistics() const { return state_->statistics(); }
 
 }  // namespace lerobot::dataset

@@ -20,8 +20,8 @@ namespace lerobot::dataset {
 /// time.
 using EpochOrder = std::function<std::vector<std::int64_t>(std::uint64_t epoch)>;
 
-/// Changes the pixels of one camera of one sample in place: uint8 [C,H,W], or [T,C,H,W] with a window.
-/// Called by several threads at once. Random draws come from `generator`.
+/// Changes the pixels of one camera of one sample in place: uint8 [C,H,W], or [T,C,H,W] with a
+/// window. Called by several threads at once. Random draws come from `generator`.
 using PixelTransform = std::function<void(at::Tensor& pixels, at::Generator& generator)>;
 
 struct MapLoaderOptions {
@@ -35,7 +35,8 @@ struct MapLoaderOptions {
   std::int64_t prefetch_factor = 4;
   std::int64_t world = 1;
   std::int64_t rank = 0;
-  /// Where to begin: the first batch is number `start.batch` of epoch `start.epoch`.
+  /// Where to begin: with sample `start.sample` of epoch `start.epoch`, whatever the batch size
+  /// that led there.
   EpochPosition start;
   /// Allocates batches in page-locked memory (CUDA builds).
   bool pin_memory = false;
@@ -66,6 +67,8 @@ class MapLoader : public BatchSource {
   Batch next() override;
   void stop() override;
   std::int64_t batches_per_epoch() const override;
+  /// True when the next batch is the first one of an epoch.
+  bool starts_epoch() const;
   SourceStatistics statistics() const override;
 
  private:

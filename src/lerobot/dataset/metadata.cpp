@@ -10,10 +10,11 @@ namespace {
 void check_not_half_converted(const std::filesystem::path& meta, std::string_view version) {
   namespace fs = std::filesystem;
   if (fs::exists(meta / "episodes") || !fs::exists(meta / "episodes.jsonl")) return;
-  fail("{}: info.json says version {}, but the files are those of v2.1 (episodes.jsonl is there, "
-       "episodes/ is not); v3.0 is needed: convert the dataset with LeRobot's "
-       "lerobot.scripts.convert_dataset_v21_to_v30",
-       meta.string(), version);
+  fail(
+      "{}: info.json says version {}, but the files are those of v2.1 (episodes.jsonl is there, "
+      "episodes/ is not); v3.0 is needed: convert the dataset with LeRobot's "
+      "lerobot.scripts.convert_dataset_v21_to_v30",
+      meta.string(), version);
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ std::shared_ptr<DatasetMetadata> DatasetMetadata::open(const std::filesystem::pa
   auto metadata = std::make_shared<DatasetMetadata>();
   metadata->root_ = root;
   metadata->repo_id_ = repo_id;
-  metadata->depth_output_unit_ = depth_output_unit;
+  metadata->depth_output_unit_ = std::string(depth_output_unit);
   metadata->info_ = read_dataset_info(meta / "info.json");
   metadata->video_keys_ = metadata->info_.video_keys();
   check_not_half_converted(meta, metadata->info_.codebase_version);
@@ -50,8 +51,8 @@ config::FeatureMap DatasetMetadata::policy_features() const {
   config::FeatureMap features;
   for (const Feature& feature : info_.features) {
     if (feature.is_camera())
-      features.emplace_back(
-          feature.name, config::PolicyFeature{FeatureType::kVisual, feature.sample_shape()});
+      features.emplace_back(feature.name,
+                            config::PolicyFeature{FeatureType::kVisual, feature.sample_shape()});
     else if (feature.name == "observation.environment_state")
       features.emplace_back(feature.name, config::PolicyFeature{FeatureType::kEnv, feature.shape});
     else if (feature.name.starts_with("observation"))

@@ -19,9 +19,9 @@ namespace lerobot::dataset {
 /// Immutable after open() but for the statistics that set_stats() replaces. Thread-safe to read.
 class DatasetMetadata {
  public:
-  /// Reads meta/info.json, tasks.parquet, episodes/ and stats.json under `root`. `depth_output_unit`
-  /// is "m" or "mm" (--dataset.depth_output_unit): depth statistics come in it. Throws Error as the
-  /// parts do; the version of the dataset is checked before anything else.
+  /// Reads meta/info.json, tasks.parquet, episodes/ and stats.json under `root`.
+  /// `depth_output_unit` is "m" or "mm" (--dataset.depth_output_unit): depth statistics come in it.
+  /// Throws Error as the parts do; the version of the dataset is checked before anything else.
   static std::shared_ptr<DatasetMetadata> open(const std::filesystem::path& root,
                                                const std::string& repo_id,
                                                std::string_view depth_output_unit = "mm");

@@ -1,7 +1,6 @@
 #include "lerobot/dataset/parquet_file.h"
 
 #include <algorithm>
-#include <functional>
 
 #include <arrow/array/array_binary.h>
 #include <arrow/array/array_primitive.h>
@@ -30,11 +29,12 @@ void collect_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& 
   fail("{}: is damaged or was cut short, fetch it again: {}", name, reason);
 }
 
-const arrow::ChunkedArray& column_of(const arrow::Table& table, const std::string& column,
-                                     std::string_view file) {
-  const auto found = table.GetColumnByName(column);
+/// A column without nulls.
+std::shared_ptr<arrow::ChunkedArray> column_of(const arrow::Table& table, const std::string& column,
+                                               std::string_view file) {
+  auto found = table.GetColumnByName(column);
   if (!found) fail("{}: has no column \"{}\"", file, column);
-  if (found->null_count() == 0) return *table.column(table.schema()->GetFieldIndex(column));
+  if (found->null_count() == 0) return found;
   for (std::int64_t row = 0, chunk = 0; chunk < found->num_chunks(); ++chunk) {
     const auto& array = *found->chunk(static_cast<int>(chunk));
     for (std::int64_t i = 0; i < array.length(); ++i, ++row)
@@ -59,15 +59,32 @@ void append_values(const arrow::Array& array, std::vector<Target>& out, std::str
 template <class Target>
 bool append_integers(const arrow::Array& array, std::vector<Target>& out, std::string_view what) {
   switch (array.type_id()) {
-    case arrow::Type::INT8: append_values<arrow::Int8Array>(array, out, what); return true;
-    case arrow::Type::INT16: append_values<arrow::Int16Array>(array, out, what); return true;
-    case arrow::Type::INT32: append_values<arrow::Int32Array>(array, out, what); return true;
-    case arrow::Type::INT64: append_values<arrow::Int64Array>(array, out, what); return true;
-    case arrow::Type::UINT8: append_values<arrow::UInt8Array>(array, out, what); return true;
-    case arrow::Type::UINT16: append_values<arrow::UInt16Array>(array, out, what); return true;
-    case arrow::Type::UINT32: append_values<arrow::UInt32Array>(array, out, what); return true;
-    case arrow::Type::UINT64: append_values<arrow::UInt64Array>(array, out, what); return true;
-    default: return false;
+    case arrow::Type::INT8:
+      append_values<arrow::Int8Array>(array, out, what);
+      return true;
+    case arrow::Type::INT16:
+      append_values<arrow::Int16Array>(array, out, what);
+      return true;
+    case arrow::Type::INT32:
+      append_values<arrow::Int32Array>(array, out, what);
+      return true;
+    case arrow::Type::INT64:
+      append_values<arrow::Int64Array>(array, out, what);
+      return true;
+    case arrow::Type::UINT8:
+      append_values<arrow::UInt8Array>(array, out, what);
+      return true;
+    case arrow::Type::UINT16:
+      append_values<arrow::UInt16Array>(array, out, what);
+      return true;
+    case arrow::Type::UINT32:
+      append_values<arrow::UInt32Array>(array, out, what);
+      return true;
+    case arrow::Type::UINT64:
+      append_values<arrow::UInt64Array>(array, out, what);
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -145,39 +162,39 @@ std::shared_ptr<arrow::Table> ParquetFile::read(const std::vector<std::string>& 
 
 std::vector<std::int64_t> integer_column(const arrow::Table& table, const std::string& column,
                                          std::string_view file) {
-  const arrow::ChunkedArray& values = column_of(table, column, file);
+  const auto values = column_of(table, column, file);
   const std::string what = fmt::format("{}: column \"{}\"", file, column);
   std::vector<std::int64_t> out;
-  out.reserve(static_cast<std::size_t>(values.length()));
-  for (const auto& chunk : values.chunks())
+  out.reserve(static_cast<std::size_t>(values->length()));
+  for (const auto& chunk : values->chunks())
     if (!append_integers(*chunk, out, what))
-      fail("{}: expected integers, found {}", what, values.type()->ToString());
+      fail("{}: expected integers, found {}", what, values->type()->ToString());
   return out;
 }
 
 std::vector<double> number_column(const arrow::Table& table, const std::string& column,
                                   std::string_view file) {
-  const arrow::ChunkedArray& values = column_of(table, column, file);
+  const auto values = column_of(table, column, file);
   const std::string what = fmt::format("{}: column \"{}\"", file, column);
   std::vector<double> out;
-  out.reserve(static_cast<std::size_t>(values.length()));
-  for (const auto& chunk : values.chunks()) {
+  out.reserve(static_cast<std::size_t>(values->length()));
+  for (const auto& chunk : values->chunks()) {
     if (chunk->type_id() == arrow::Type::DOUBLE)
       append_values<arrow::DoubleArray>(*chunk, out, what);
     else if (chunk->type_id() == arrow::Type::FLOAT)
       append_values<arrow::FloatArray>(*chunk, out, what);
     else if (!append_integers(*chunk, out, what))
-      fail("{}: expected numbers, found {}", what, values.type()->ToString());
+      fail("{}: expected numbers, found {}", what, values->type()->ToString());
   }
   return out;
 }
 
 std::vector<std::string> text_column(const arrow::Table& table, const std::string& column,
                                      std::string_view file) {
-  const arrow::ChunkedArray& values = column_of(table, column, file);
+  const auto values = column_of(table, column, file);
   std::vector<std::string> out;
-  out.reserve(static_cast<std::size_t>(values.length()));
-  for (const auto& chunk : values.chunks()) {
+  out.reserve(static_cast<std::size_t>(values->length()));
+  for (const auto& chunk : values->chunks()) {
     if (chunk->type_id() == arrow::Type::STRING) {
       const auto& texts = static_cast<const arrow::StringArray&>(*chunk);
       for (std::int64_t i = 0; i < texts.length(); ++i) out.emplace_back(texts.GetView(i));
@@ -185,8 +202,7 @@ std::vector<std::string> text_column(const arrow::Table& table, const std::strin
       const auto& texts = static_cast<const arrow::LargeStringArray&>(*chunk);
       for (std::int64_t i = 0; i < texts.length(); ++i) out.emplace_back(texts.GetView(i));
     } else {
-      fail("{}: column \"{}\": expected text, found {}", file, column,
-           values.type()->ToString());
+      fail("{}: column \"{}\": expected text, found {}", file, column, values->type()->ToString());
     }
   }
   return out;

@@ -14,7 +14,7 @@ namespace lerobot::dataset {
 
 struct SamplerOptions {
   /// Episodes to draw from; all without it. Their order and repetitions have no effect.
-  std::optional<std::vector<std::int64_t>> episodes;
+  std::optional<std::vector<std::int64_t>> episodes = std::nullopt;
   /// Frames left out at the start and at the end of every episode.
   std::int64_t drop_first = 0;
   std::int64_t drop_last = 0;
@@ -25,7 +25,7 @@ struct SamplerOptions {
   /// The absolute-to-relative map of a partly loaded dataset, one entry an episode: the row of the
   /// loaded table that holds the episode's first frame (ignored for episodes that are not drawn
   /// from). Without it orders hold global frame numbers.
-  std::optional<std::vector<std::int64_t>> first_row;
+  std::optional<std::vector<std::int64_t>> first_row = std::nullopt;
 };
 
 class EpisodeAwareSampler {

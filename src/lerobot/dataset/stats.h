@@ -12,9 +12,9 @@
 namespace lerobot::dataset {
 
 /// Reads a stats.json; a missing file gives an empty map. Statistics of depth cameras are rescaled
-/// from their recorded unit to `depth_output_unit` ("m" or "mm"), the unit of the frames. Values that
-/// are not finite are kept: require_stats() refuses those that matter. Throws Error naming the file,
-/// feature and statistic on anything that isn't a nested list of numbers.
+/// from their recorded unit to `depth_output_unit` ("m" or "mm"), the unit of the frames. Values
+/// that are not finite are kept: require_stats() refuses those that matter. Throws Error naming the
+/// file, feature and statistic on anything that isn't a nested list of numbers.
 DatasetStats read_stats(const std::filesystem::path& path, const DatasetInfo& info,
                         std::string_view depth_output_unit);
 
@@ -29,8 +29,8 @@ struct NormalizedFeature {
 };
 
 /// Throws Error naming the feature and the statistic when one that its mode needs (MEAN_STD: mean,
-/// std; MIN_MAX: min, max; QUANTILES: q01, q99; QUANTILE10: q10, q90) is missing or not finite. To be
-/// called before a policy is built. (Shapes are the normaliser's business.)
+/// std; MIN_MAX: min, max; QUANTILES: q01, q99; QUANTILE10: q10, q90) is missing or not finite. To
+/// be called before a policy is built. (Shapes are the normaliser's business.)
 void require_stats(const DatasetStats& stats, const std::vector<NormalizedFeature>& features);
 
 }  // namespace lerobot::dataset

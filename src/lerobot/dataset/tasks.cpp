@@ -35,8 +35,8 @@ TaskTable TaskTable::read(const std::filesystem::path& path) {
   for (std::size_t row = 0; row < numbers.size(); ++row) {
     const auto [entry, added] = tasks.texts_.emplace(numbers[row], std::move(texts[row]));
     if (!added)
-      fail("{}: task_index {} stands in two rows, row {} is the second", file.name(),
-           numbers[row], row);
+      fail("{}: task_index {} stands in two rows, row {} is the second", file.name(), numbers[row],
+           row);
   }
   return tasks;
 }

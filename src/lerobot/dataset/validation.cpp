@@ -32,9 +32,10 @@ class MissingFiles {
 
   void finish() const {
     if (count_ == 0) return;
-    fail("{}{}. Download the dataset's files again, or choose episodes whose files are there with "
-         "--dataset.episodes",
-         first_, count_ == 1 ? "" : fmt::format(" ({} more files are missing)", count_ - 1));
+    fail(
+        "{}{}. Download the dataset's files again, or choose episodes whose files are there with "
+        "--dataset.episodes",
+        first_, count_ == 1 ? "" : fmt::format(" ({} more files are missing)", count_ - 1));
   }
 
  private:
@@ -106,10 +107,12 @@ class CameraCheck {
       try {
         video::find_sample(video, from_s + timestamp, tolerance_s_);
       } catch (const video::FrameNotFound& error) {
-        fail("{}: episode {}, camera {}, frame {}: no frame within {} s of {} s (from_timestamp {} + "
-             "timestamp {}); the nearest one is at {} s",
-             video.name(), run.episode, name_, frame - run.from, tolerance_s_, error.asked_s(),
-             from_s, timestamp, error.nearest_s());
+        fail(
+            "{}: episode {}, camera {}, frame {}: no frame within {} s of {} s (from_timestamp {} "
+            "+ "
+            "timestamp {}); the nearest one is at {} s",
+            video.name(), run.episode, name_, frame - run.from, tolerance_s_, error.asked_s(),
+            from_s, timestamp, error.nearest_s());
       }
     }
   }

@@ -13,10 +13,11 @@ namespace lerobot::dataset {
 /// naming the episode that needs it and how many more files are missing.
 void check_files_present(const DatasetMetadata& metadata, std::span<const std::int64_t> episodes);
 
-/// Opens and indexes every video of the frames in `table` and asks the index for each of them. Throws
-/// Error with file, episode, camera and both numbers when
+/// Opens and indexes every video of the frames in `table` and asks the index for each of them.
+/// Throws Error with file, episode, camera and both numbers when
 /// - a file is no MP4, was cut short, or has another size than info.json declares,
-/// - an episode's segment is not a range of times, ends more than a frame beyond the end of the file,
+/// - an episode's segment is not a range of times, ends more than a frame beyond the end of the
+/// file,
 ///   is shorter than the episode, or overlaps the segment of another selected episode by more than
 ///   a frame,
 /// - a frame's time has no frame of the video within `tolerance_s`.

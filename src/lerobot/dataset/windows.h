@@ -17,9 +17,10 @@ struct Window {
 };
 
 /// Windows of a policy's delta indices over a dataset's features, in the order of the features:
-/// next.reward, action, observation.image*, other observation.* (LeRobot's resolve_delta_timestamps).
-/// Features without offsets get none. Deltas are whole frames, so LeRobot's check that a time falls
-/// on a frame holds by construction. Throws Error for a window on a string feature.
+/// next.reward, action, observation.image*, other observation.* (LeRobot's
+/// resolve_delta_timestamps). Features without offsets get none. Deltas are whole frames, so
+/// LeRobot's check that a time falls on a frame holds by construction. Throws Error for a window on
+/// a string feature.
 std::vector<Window> resolve_windows(const DatasetInfo& info, const config::DeltaIndices& deltas);
 
 /// One step of a window: the frame to read, and whether the wanted one lies outside the episode.

@@ -26,7 +26,7 @@ MultiheadAttention::MultiheadAttention(std::int64_t size, std::int64_t heads, do
   in_proj_bias = register_parameter("in_proj_bias", at::zeros({3 * size}));
   // torch draws out_proj first, then replaces its bias.
   out_proj_ = register_module(
-      "out_proj", std::make_shared<Linear>(size, size, true, "NonDynamicallyQuantizableLinear"));
+      "out_proj", std::make_shared<Linear>(size, size, "NonDynamicallyQuantizableLinear"));
   init::xavier_uniform(in_proj_weight);
   init::constant(out_proj_->bias, 0.0);
 }

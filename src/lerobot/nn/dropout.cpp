@@ -122,7 +122,7 @@ at::Tensor keep_mask(const at::Tensor& like, double keep, DropoutDraws draws) {
       "dropout: the pattern of draws does not fit the tensor");
   if (!serial) {
     at::Tensor all = at::empty({draws.blocks, draws.draws_per_block}, at::kFloat).bernoulli_(keep);
-    return all.narrow(1, 0, kept_per_block).to(at::kByte).view(like.sizes());
+    return all.narrow(1, 0, kept_per_block).to(at::kByte).reshape(like.sizes());
   }
   at::Tensor mask = at::empty(like.sizes(), at::kByte);
   auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());

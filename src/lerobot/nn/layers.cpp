@@ -11,14 +11,12 @@
 
 namespace lerobot::nn {
 
-Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, std::string class_name)
+Linear::Linear(std::int64_t in, std::int64_t out, std::string class_name)
     : Callable(std::move(class_name)) {
   weight = register_parameter("weight", at::empty({out, in}));
   init::default_weight(weight);
-  if (with_bias) {
-    bias = register_parameter("bias", at::empty({out}));
-    init::default_bias(bias, in);
-  }
+  bias = register_parameter("bias", at::empty({out}));
+  init::default_bias(bias, in);
 }
 
 at::Tensor Linear::forward(const at::Tensor& x) const { return at::linear(x, weight, bias); }

@@ -11,14 +11,13 @@
 namespace lerobot::nn {
 
 /// y = x W^T + b; weight (out, in), bias (out).
-class Linear : public Callable<Linear> {
+class Linear final : public Callable<Linear> {
  public:
-  Linear(std::int64_t in, std::int64_t out, bool with_bias = true,
-         std::string class_name = "Linear");
+  Linear(std::int64_t in, std::int64_t out, std::string class_name = "Linear");
   at::Tensor forward(const at::Tensor& x) const;
 
   at::Tensor weight;
-  at::Tensor bias;  // undefined without one
+  at::Tensor bias;
 };
 
 /// Over the last dimension, eps 1e-5; weight and bias (size).

@@ -1,13 +1,12 @@
 #include "lerobot/optim/adam.h"
 
+#include <array>
 #include <cmath>
 #include <map>
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -15,6 +14,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/optim/kernels.h"
 #include "lerobot/optim/parameter_update.h"
+#include "lerobot/optim/square_roots.h"
 
 namespace lerobot::optim {
 namespace {
@@ -46,16 +46,14 @@ void update_flat(const std::vector<FlatUpdate>& updates, Workers& workers) {
   workers.run(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
     const FlatUpdate& update = updates[piece.tensor];
-    thread_local const at::Tensor scratch = at::empty({kPieceLength}, at::kFloat);
     float* const parameter = update.parameter.mutable_data_ptr<float>() + piece.begin;
     float* const exp_avg = update.exp_avg.mutable_data_ptr<float>() + piece.begin;
-    float* const root = scratch.mutable_data_ptr<float>();
+    alignas(64) std::array<float, kPieceLength> roots;
     adam_moments(update.numbers, parameter, update.gradient.const_data_ptr<float>() + piece.begin,
-                 exp_avg, update.exp_avg_sq.mutable_data_ptr<float>() + piece.begin, root,
+                 exp_avg, update.exp_avg_sq.mutable_data_ptr<float>() + piece.begin, roots.data(),
                  piece.length);
-    at::Tensor roots = piece.length == kPieceLength ? scratch : scratch.narrow(0, 0, piece.length);
-    at::sqrt_(roots);
-    adam_parameter(update.numbers, parameter, exp_avg, root, piece.length);
+    take_square_roots(roots.data(), piece.length);
+    adam_parameter(update.numbers, parameter, exp_avg, roots.data(), piece.length);
   });
   for (const FlatUpdate& update : updates) update.parameter.unsafeGetTensorImpl()->bump_version();
 }

@@ -22,8 +22,7 @@ struct AdamNumbers {
   float negative_step_size;  // -lr / (1 - beta1^step)
 };
 
-/// First half: new moments, and the second one again into `root`, whose square root the caller
-/// takes. (torch's square root is MKL's, which is not the correctly rounded one of the processor.)
+/// First half: new moments, and the second one again into `root`, for take_square_roots().
 void adam_moments(const AdamNumbers& numbers, const float* parameter, const float* gradient,
                   float* exp_avg, float* exp_avg_sq, float* root, std::int64_t length);
 /// Second half: the new parameter.

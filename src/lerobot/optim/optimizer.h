@@ -29,7 +29,7 @@ struct Group {
   nn::NamedTensors parameters;
   /// NaN (unset): make_optimizer() puts the configuration's rate here.
   double lr = std::numeric_limits<double>::quiet_NaN();
-  std::optional<double> initial_lr;  // set when a scheduler exists
+  std::optional<double> initial_lr = std::nullopt;  // set when a scheduler exists
 };
 
 class Optimizer {

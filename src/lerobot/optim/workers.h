@@ -29,8 +29,8 @@ struct Piece {
   std::int64_t length;
 };
 
-/// 64 KiB an array: the five arrays of Adam fill a third of a 1 MiB second-level cache, and one
-/// dispatched torch operation a piece costs nothing beside 16384 elements.
+/// 64 KiB an array: the five arrays of Adam fill a third of a 1 MiB second-level cache, and handing
+/// out a piece costs nothing beside 16384 elements.
 inline constexpr std::int64_t kPieceLength = 16384;
 
 /// Cuts a tensor of `length` elements.

@@ -10,6 +10,7 @@
 #include "lerobot/config/reflection.h"
 #include "lerobot/policy/act/act_config.h"
 #include "lerobot/policy/act/act_policy.h"
+#include "lerobot/processor/steps.h"
 #include "lerobot/serialization/safetensors.h"
 
 namespace lerobot::policy {
@@ -72,7 +73,7 @@ const config::PolicyTypes& policy_types() {
 std::unique_ptr<Policy> make_policy(const config::PolicyConfig& config,
                                     bool load_pretrained_backbone) {
   std::unique_ptr<Policy> policy = entry_of(config).make(config, load_pretrained_backbone);
-  if (config.device) policy->module().to(at::Device(*config.device));
+  if (config.device) policy->module().to(processor::device_of(*config.device));
   return policy;
 }
 

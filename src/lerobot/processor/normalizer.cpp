@@ -260,9 +260,4 @@ at::Tensor NormalizerStep::camera(const Transform& transform, const at::Tensor& 
 
 at::Tensor image_to_float(const at::Tensor& pixels) { return pixels.to(at::kFloat).div_(255.0); }
 
-void images_to_float(dataset::Batch& batch) {
-  for (auto& [key, value] : batch.tensors)
-    if (value.scalar_type() == at::kByte) value = image_to_float(value);
-}
-
 }  // namespace lerobot::processor

@@ -74,8 +74,4 @@ class NormalizerStep final : public Step {
 /// uint8 pixels as float32 fractions of 255.
 at::Tensor image_to_float(const at::Tensor& pixels);
 
-/// image_to_float() of every uint8 tensor of a batch. The normaliser does this on its own and
-/// faster; only a batch that goes to a policy without a preprocessor needs it.
-void images_to_float(dataset::Batch& batch);
-
 }  // namespace lerobot::processor

@@ -1,9 +1,9 @@
 // Python pickles, protocols 2 to 5, read into a plain tree of values and written from calls.
 //
 // The reader runs nothing: a class or function that a pickle names becomes a PickleGlobal, and only
-// those on a list that the caller gives are accepted; a call becomes a PickleObject that records the
-// callable, its arguments and its state. What a call means is up to the caller.
-// The opcodes are documented in CPython's Lib/pickletools.py.
+// those on a list that the caller gives are accepted; a call becomes a PickleObject that records
+// the callable, its arguments and its state. What a call means is up to the caller. The opcodes are
+// documented in CPython's Lib/pickletools.py.
 #pragma once
 
 #include <cstddef>
@@ -71,10 +71,9 @@ struct PicklePersistentId {
 /// One value of an Unpickled, which owns it.
 class PickleValue {
  public:
-  using Content =
-      std::variant<PickleNone, bool, std::int64_t, double, std::string, PickleBytes, PickleBigInteger,
-                   PickleTuple, PickleList, PickleDict, PickleGlobal, PickleObject,
-                   PicklePersistentId>;
+  using Content = std::variant<PickleNone, bool, std::int64_t, double, std::string, PickleBytes,
+                               PickleBigInteger, PickleTuple, PickleList, PickleDict, PickleGlobal,
+                               PickleObject, PicklePersistentId>;
 
   explicit PickleValue(Content content) : content_(std::move(content)) {}
 
@@ -109,15 +108,15 @@ struct PickleLimits {
 };
 
 /// Reads one pickle from the start of `bytes`. `allowed` lists the globals ("module.name") that may
-/// occur besides collections.OrderedDict, which becomes a PickleDict, and _codecs.encode, which is how
-/// protocol 2 writes bytes. `name` stands for the file in messages. Throws Error for everything else:
-/// an unknown global (named), an opcode of other protocols, a cycle, a tree that is too deep or would
-/// be too large when written out, truncation.
+/// occur besides collections.OrderedDict, which becomes a PickleDict, and _codecs.encode, which is
+/// how protocol 2 writes bytes. `name` stands for the file in messages. Throws Error for everything
+/// else: an unknown global (named), an opcode of other protocols, a cycle, a tree that is too deep
+/// or would be too large when written out, truncation.
 Unpickled unpickle(std::span<const std::uint8_t> bytes, std::string_view name,
                    std::span<const std::string_view> allowed, const PickleLimits& limits = {});
 
-/// Writes one pickle in protocol 2, with the opcodes and the memo of CPython's pickler, so that equal
-/// calls give equal bytes. A value is one call, or a begin, values, and the matching end.
+/// Writes one pickle in protocol 2, with the opcodes and the memo of CPython's pickler, so that
+/// equal calls give equal bytes. A value is one call, or a begin, values, and the matching end.
 class PickleWriter {
  public:
   PickleWriter();
@@ -173,7 +172,8 @@ class PickleWriter {
 
   std::string out_;
   std::vector<Container> open_;
-  std::unordered_map<std::string, std::uint32_t> memo_;  // strings and globals, by their opcode bytes
+  std::unordered_map<std::string, std::uint32_t>
+      memo_;  // strings and globals, by their opcode bytes
   std::uint32_t memo_size_ = 0;
 };
 

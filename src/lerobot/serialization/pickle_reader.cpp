@@ -6,6 +6,7 @@
 #include "lerobot/base/checked.h"
 #include "lerobot/base/error.h"
 #include "lerobot/serialization/pickle.h"
+#include "lerobot/serialization/pickle_tree.h"
 
 namespace lerobot::serialization {
 namespace {
@@ -77,7 +78,7 @@ class Reader {
     result_.root = pop();
     if (!stack_.empty() || !marks_.empty()) damaged("values are left on its stack");
     result_.bytes = position_;
-    check_tree();
+    check_pickle_tree(*result_.root, name_, limits_);
     return std::move(result_);
   }
 
@@ -86,7 +87,7 @@ class Reader {
     fail("{}: damaged pickle: at byte {}: {}", name_, position_, what);
   }
 
-  // --- bytes ---------------------------------------------------------------------------------------
+  // --- bytes ------------------------------------------------------------------------------------
 
   std::span<const std::uint8_t> take(std::uint64_t count) {
     if (count > bytes_.size() - position_) damaged("it is cut off");
@@ -118,7 +119,7 @@ class Reader {
     return result;
   }
 
-  // --- the stack -----------------------------------------------------------------------------------
+  // --- the stack --------------------------------------------------------------------------------
 
   PickleValue* make(PickleValue::Content content) {
     if (result_.values.size() >= limits_.max_values)
@@ -166,65 +167,123 @@ class Reader {
     push(found->second);
   }
 
-  // --- opcodes -------------------------------------------------------------------------------------
+  // --- opcodes ----------------------------------------------------------------------------------
 
   void execute(std::uint8_t opcode) {
     switch (opcode) {
-      case kFrame: take_frame(); break;
-      case kMark: marks_.push_back(stack_.size()); break;
+      case kFrame:
+        take_frame();
+        break;
+      case kMark:
+        marks_.push_back(stack_.size());
+        break;
       case kPop:
         // CPython's POP also drops a mark that lies on top.
-        if (!marks_.empty() && marks_.back() == stack_.size()) marks_.pop_back();
-        else pop();
+        if (!marks_.empty() && marks_.back() == stack_.size())
+          marks_.pop_back();
+        else
+          pop();
         break;
-      case kPopMark: pop_to_mark(); break;
-      case kDup: push(top()); break;
+      case kPopMark:
+        pop_to_mark();
+        break;
+      case kDup:
+        push(top());
+        break;
 
-      case kNone: push(PickleNone{}); break;
-      case kNewTrue: push(true); break;
-      case kNewFalse: push(false); break;
-      case kBinInt: push(std::int64_t{number<std::int32_t>()}); break;
-      case kBinInt1: push(std::int64_t{number<std::uint8_t>()}); break;
-      case kBinInt2: push(std::int64_t{number<std::uint16_t>()}); break;
-      case kLong1: push_long(text(number<std::uint8_t>())); break;
+      case kNone:
+        push(PickleNone{});
+        break;
+      case kNewTrue:
+        push(true);
+        break;
+      case kNewFalse:
+        push(false);
+        break;
+      case kBinInt:
+        push(std::int64_t{number<std::int32_t>()});
+        break;
+      case kBinInt1:
+        push(std::int64_t{number<std::uint8_t>()});
+        break;
+      case kBinInt2:
+        push(std::int64_t{number<std::uint16_t>()});
+        break;
+      case kLong1:
+        push_long(text(number<std::uint8_t>()));
+        break;
       case kLong4:
         push_long(text(checked_cast<std::uint32_t>(
             number<std::int32_t>(), fmt::format("{}: length of an int in a pickle", name_))));
         break;
-      case kBinFloat: push_float(); break;
+      case kBinFloat:
+        push_float();
+        break;
       case kBinString:
         push(text(checked_cast<std::uint32_t>(
             number<std::int32_t>(), fmt::format("{}: length of a str in a pickle", name_))));
         break;
-      case kShortBinString: push(text(number<std::uint8_t>())); break;
-      case kBinUnicode: push(text(number<std::uint32_t>())); break;
-      case kShortBinUnicode: push(text(number<std::uint8_t>())); break;
-      case kBinUnicode8: push(text(number<std::uint64_t>())); break;
-      case kBinBytes: push(PickleBytes{text(number<std::uint32_t>())}); break;
-      case kShortBinBytes: push(PickleBytes{text(number<std::uint8_t>())}); break;
+      case kShortBinString:
+        push(text(number<std::uint8_t>()));
+        break;
+      case kBinUnicode:
+        push(text(number<std::uint32_t>()));
+        break;
+      case kShortBinUnicode:
+        push(text(number<std::uint8_t>()));
+        break;
+      case kBinUnicode8:
+        push(text(number<std::uint64_t>()));
+        break;
+      case kBinBytes:
+        push(PickleBytes{text(number<std::uint32_t>())});
+        break;
+      case kShortBinBytes:
+        push(PickleBytes{text(number<std::uint8_t>())});
+        break;
       case kBinBytes8:
-      case kByteArray8: push(PickleBytes{text(number<std::uint64_t>())}); break;
+      case kByteArray8:
+        push(PickleBytes{text(number<std::uint64_t>())});
+        break;
 
-      case kEmptyTuple: push(PickleTuple{}); break;
-      case kTuple: push(PickleTuple{pop_to_mark()}); break;
-      case kTuple1: push_tuple(1); break;
-      case kTuple2: push_tuple(2); break;
-      case kTuple3: push_tuple(3); break;
-      case kEmptyList: push(PickleList{}); break;
+      case kEmptyTuple:
+        push(PickleTuple{});
+        break;
+      case kTuple:
+        push(PickleTuple{pop_to_mark()});
+        break;
+      case kTuple1:
+        push_tuple(1);
+        break;
+      case kTuple2:
+        push_tuple(2);
+        break;
+      case kTuple3:
+        push_tuple(3);
+        break;
+      case kEmptyList:
+        push(PickleList{});
+        break;
       case kAppend: {
         const PickleValue* item = pop();
         append({item});
         break;
       }
-      case kAppends: append(pop_to_mark()); break;
-      case kEmptyDict: push(PickleDict{}); break;
+      case kAppends:
+        append(pop_to_mark());
+        break;
+      case kEmptyDict:
+        push(PickleDict{});
+        break;
       case kSetItem: {
         const PickleValue* value = pop();
         const PickleValue* key = pop();
         set_items({key, value});
         break;
       }
-      case kSetItems: set_items(pop_to_mark()); break;
+      case kSetItems:
+        set_items(pop_to_mark());
+        break;
 
       case kGlobal: {
         std::string module = line();
@@ -239,21 +298,33 @@ class Reader {
         break;
       }
       case kReduce:
-      case kNewObject: call(); break;
-      case kBuild: build(); break;
+      case kNewObject:
+        call();
+        break;
+      case kBuild:
+        build();
+        break;
       case kBinPersistentId: {
         const PickleValue* id = pop();
         push(PicklePersistentId{id});
         break;
       }
 
-      case kBinPut: remember(number<std::uint8_t>()); break;
-      case kLongBinPut: remember(number<std::uint32_t>()); break;
+      case kBinPut:
+        remember(number<std::uint8_t>());
+        break;
+      case kLongBinPut:
+        remember(number<std::uint32_t>());
+        break;
       case kMemoize:
         remember(checked_cast<std::uint32_t>(memo_.size(), "number of values in a pickle's memo"));
         break;
-      case kBinGet: recall(number<std::uint8_t>()); break;
-      case kLongBinGet: recall(number<std::uint32_t>()); break;
+      case kBinGet:
+        recall(number<std::uint8_t>());
+        break;
+      case kLongBinGet:
+        recall(number<std::uint32_t>());
+        break;
 
       default:
         --position_;
@@ -288,9 +359,10 @@ class Reader {
     const std::string qualified = global.qualified();
     if (qualified != kOrderedDict && qualified != kEncode &&
         std::ranges::find(allowed_, qualified) == allowed_.end())
-      fail("{}: the pickle names {}, which is not among the functions and classes that a file of "
-           "this kind needs; it was not run",
-           name_, qualified);
+      fail(
+          "{}: the pickle names {}, which is not among the functions and classes that a file of "
+          "this kind needs; it was not run",
+          name_, qualified);
     push(std::move(global));
   }
 
@@ -304,7 +376,8 @@ class Reader {
     auto* dict = top()->get<PickleDict>();
     if (!dict) damaged(fmt::format("it sets items of {}", top()->describe()));
     if (items.size() % 2 != 0) damaged("a key lacks its value");
-    for (std::size_t i = 0; i < items.size(); i += 2) dict->items.emplace_back(items[i], items[i + 1]);
+    for (std::size_t i = 0; i < items.size(); i += 2)
+      dict->items.emplace_back(items[i], items[i + 1]);
   }
 
   void call() {
@@ -356,7 +429,8 @@ class Reader {
       // Code points 0x80 to 0xFF are two bytes in UTF-8, the first 0xC2 or 0xC3.
       if ((first != 0xC2 && first != 0xC3) || i + 1 == source->size())
         damaged("bytes are not written as latin1");
-      bytes.data += static_cast<char>((first & 3) << 6 | (static_cast<std::uint8_t>((*source)[++i]) & 0x3F));
+      bytes.data +=
+          static_cast<char>((first & 3) << 6 | (static_cast<std::uint8_t>((*source)[++i]) & 0x3F));
     }
     return bytes;
   }
@@ -372,67 +446,6 @@ class Reader {
     }
   }
 
-  // --- the finished tree ---------------------------------------------------------------------------
-
-  template <class Visit>
-  static void for_each_child(const PickleValue& value, const Visit& visit) {
-    const auto visit_all = [&](const std::vector<const PickleValue*>& items) {
-      for (const PickleValue* item : items) visit(item);
-    };
-    if (const auto* tuple = value.get<PickleTuple>()) visit_all(tuple->items);
-    if (const auto* list = value.get<PickleList>()) visit_all(list->items);
-    if (const auto* dict = value.get<PickleDict>()) {
-      for (const auto& [key, item] : dict->items) {
-        visit(key);
-        visit(item);
-      }
-      if (dict->state) visit(dict->state);
-    }
-    if (const auto* object = value.get<PickleObject>()) {
-      visit_all(object->arguments);
-      if (object->state) visit(object->state);
-    }
-    if (const auto* id = value.get<PicklePersistentId>()) visit(id->id);
-  }
-
-  /// Walks every value once: no cycle, bounded depth, and a bounded number of values even for a
-  /// reader that follows each reference (a few lines of nested references can stand for 2^100 values).
-  void check_tree() const {
-    struct Extent {
-      std::size_t depth = 0;   // 0 while the value is being walked
-      std::size_t values = 0;  // capped
-    };
-    std::unordered_map<const PickleValue*, Extent> extents;
-    struct Step {
-      const PickleValue* value;
-      bool leave;
-    };
-    std::vector<Step> steps{{result_.root, false}};
-    while (!steps.empty()) {
-      const auto [value, leave] = steps.back();
-      steps.pop_back();
-      if (leave) {
-        Extent extent{1, 1};
-        for_each_child(*value, [&](const PickleValue* child) {
-          const Extent& below = extents.at(child);
-          if (below.depth == 0) fail("{}: damaged pickle: a value contains itself", name_);
-          extent.depth = std::max(extent.depth, below.depth + 1);
-          extent.values = std::min(extent.values + below.values, limits_.max_values + 1);
-        });
-        if (extent.depth > limits_.max_depth)
-          fail("{}: pickle of more than {} levels", name_, limits_.max_depth);
-        if (extent.values > limits_.max_values)
-          fail("{}: pickle of more than {} values", name_, limits_.max_values);
-        extents[value] = extent;
-      } else if (extents.emplace(value, Extent{}).second) {
-        steps.push_back({value, true});
-        for_each_child(*value, [&](const PickleValue* child) {
-          if (!extents.contains(child)) steps.push_back({child, false});
-        });
-      }
-    }
-  }
-
   std::span<const std::uint8_t> bytes_;
   std::string_view name_;
   std::span<const std::string_view> allowed_;
@@ -445,34 +458,6 @@ class Reader {
 };
 
 }  // namespace
-
-const PickleValue* PickleDict::find(std::string_view key) const {
-  for (auto item = items.rbegin(); item != items.rend(); ++item)
-    if (const auto* text = item->first->get<std::string>(); text && *text == key)
-      return item->second;
-  return nullptr;
-}
-
-std::string PickleValue::describe() const {
-  struct Describe {
-    std::string operator()(const PickleNone&) const { return "None"; }
-    std::string operator()(bool) const { return "a bool"; }
-    std::string operator()(std::int64_t) const { return "an int"; }
-    std::string operator()(double) const { return "a float"; }
-    std::string operator()(const std::string&) const { return "a str"; }
-    std::string operator()(const PickleBytes&) const { return "bytes"; }
-    std::string operator()(const PickleBigInteger&) const { return "an int of more than 64 bits"; }
-    std::string operator()(const PickleTuple&) const { return "a tuple"; }
-    std::string operator()(const PickleList&) const { return "a list"; }
-    std::string operator()(const PickleDict&) const { return "a dict"; }
-    std::string operator()(const PickleGlobal& global) const { return global.qualified(); }
-    std::string operator()(const PickleObject& object) const {
-      return "a call of " + object.callable->qualified();
-    }
-    std::string operator()(const PicklePersistentId&) const { return "a persistent id"; }
-  };
-  return std::visit(Describe{}, content_);
-}
 
 Unpickled unpickle(std::span<const std::uint8_t> bytes, std::string_view name,
                    std::span<const std::string_view> allowed, const PickleLimits& limits) {

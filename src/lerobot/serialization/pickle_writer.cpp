@@ -178,8 +178,10 @@ void PickleWriter::begin_list(std::size_t size) {
 
 void PickleWriter::end_list() {
   const std::size_t size = close(Kind::kList).size;
-  if (size == 1) opcode('a');
-  else if (size % kBatch != 0) opcode('e');
+  if (size == 1)
+    opcode('a');
+  else if (size % kBatch != 0)
+    opcode('e');
   after_value();
 }
 
@@ -192,9 +194,12 @@ void PickleWriter::begin_dict(std::size_t size) {
 
 void PickleWriter::end_dict() {
   const std::size_t items = close(Kind::kDict).size / 2;
-  if (items == 1) opcode('s');
-  else if (items % kBatch != 0) opcode('u');
-  else if (items > 0) out_ += "(u";  // CPython looks for one more group
+  if (items == 1)
+    opcode('s');
+  else if (items % kBatch != 0)
+    opcode('u');
+  else if (items > 0)
+    out_ += "(u";  // CPython looks for one more group
   after_value();
 }
 
@@ -214,15 +219,15 @@ void PickleWriter::new_object() {
   memoize();
 }
 
-void PickleWriter::begin_items(std::size_t size) {
-  open_.push_back({Kind::kItems, 2 * size, 0});
-}
+void PickleWriter::begin_items(std::size_t size) { open_.push_back({Kind::kItems, 2 * size, 0}); }
 
 void PickleWriter::end_items() {
   // Unlike a plain dict's, a last group of one item goes without a mark.
   const std::size_t left = close(Kind::kItems).size / 2 % kBatch;
-  if (left == 1) opcode('s');
-  else if (left > 1) opcode('u');
+  if (left == 1)
+    opcode('s');
+  else if (left > 1)
+    opcode('u');
 }
 
 void PickleWriter::build() { opcode('b'); }

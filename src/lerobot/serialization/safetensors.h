@@ -49,7 +49,8 @@ class SafetensorsFile {
   std::unique_ptr<const Contents> contents_;
 };
 
-/// A tensor that is made only when its turn to be written comes, so that a writer holds one at a time.
+/// A tensor that is made only when its turn to be written comes, so that a writer holds one at a
+/// time.
 struct LazyTensor {
   std::string name;
   at::ScalarType dtype;
@@ -58,11 +59,11 @@ struct LazyTensor {
   std::function<at::Tensor()> make;
 };
 
-/// Writes tensors (any device; made contiguous one at a time) to the byte as the Python library does:
-/// larger element type first, then name; the header padded with spaces to a multiple of 8. `metadata`
-/// is {"format": "pt"} for model files. The file is complete and flushed when this returns; on an
-/// Error nothing stays at `path`. Throws Error for a duplicate name and for a type that the format
-/// lacks.
+/// Writes tensors (any device; made contiguous one at a time) to the byte as the Python library
+/// does: larger element type first, then name; the header padded with spaces to a multiple of 8.
+/// `metadata` is {"format": "pt"} for model files. The file is complete and flushed when this
+/// returns; on an Error nothing stays at `path`. Throws Error for a duplicate name and for a type
+/// that the format lacks.
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 void save_safetensors(const std::filesystem::path& path, std::span<const LazyTensor> tensors,

@@ -1,5 +1,5 @@
-// Files of torch.save: the zip form (torch 1.6 and later) and the legacy form (a row of pickles, then
-// the storages), read without Python; and the zip form written as torch 2.11 writes it.
+// Files of torch.save: the zip form (torch 1.6 and later) and the legacy form (a row of pickles,
+// then the storages), read without Python; and the zip form written as torch 2.11 writes it.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class TorchArchive {
   /// What was saved. Tensors are calls in it: ask is_tensor().
   const PickleValue& root() const;
   static bool is_tensor(const PickleValue& value);
-  /// A contiguous copy on the CPU, whatever device it was saved from. Tensors that shared a storage do
-  /// not share the copy. Throws Error for sizes, strides or offsets that leave the storage.
+  /// A contiguous copy on the CPU, whatever device it was saved from. Tensors that shared a storage
+  /// do not share the copy. Throws Error for sizes, strides or offsets that leave the storage.
   at::Tensor tensor(const PickleValue& value) const;
 
  private:
@@ -79,9 +79,10 @@ class TorchValue {
   Content content;
 };
 
-/// Writes what torch.save(value, path) writes, to the byte. Tensors that share a storage share it in
-/// the file, and a view brings its whole storage; tensors of other devices are saved as contiguous CPU
-/// tensors. The file is complete and flushed when this returns; on an Error nothing stays at `path`.
+/// Writes what torch.save(value, path) writes, to the byte. Tensors that share a storage share it
+/// in the file, and a view brings its whole storage; tensors of other devices are saved as
+/// contiguous CPU tensors. The file is complete and flushed when this returns; on an Error nothing
+/// stays at `path`.
 void save_torch_archive(const std::filesystem::path& path, const TorchValue& value);
 
 /// The same into `sink`, with members under `root_folder` (torch.save into a buffer: "archive").

@@ -64,9 +64,10 @@ StorageReference storage_reference(const PickleValue& value, const std::string& 
   if (!kind || *kind != "storage" || !storage_class || !key || !count)
     fail("{}: a tensor's storage is not described as torch does it", file);
   if (tuple->items.size() > 6 || (tuple->items.size() == 6 && !tuple->items[5]->is_none()))
-    fail("{}: storage {} is a view of another one, as only very old torch wrote; save the file "
-         "again with a newer torch",
-         file, *key);
+    fail(
+        "{}: storage {} is a view of another one, as only very old torch wrote; save the file "
+        "again with a newer torch",
+        file, *key);
   StorageReference result;
   result.key = *key;
   if (storage_class->name != kUntypedStorage) {
@@ -76,7 +77,8 @@ StorageReference storage_reference(const PickleValue& value, const std::string& 
     result.type = type->type;
   }
   const std::string what = fmt::format("{}: size of storage {}", file, *key);
-  result.bytes = checked_mul(checked_cast<std::uint64_t>(*count, what), result.element_bytes(), what);
+  result.bytes =
+      checked_mul(checked_cast<std::uint64_t>(*count, what), result.element_bytes(), what);
   return result;
 }
 
@@ -133,7 +135,8 @@ void measure(Layout& layout, std::uint64_t storage_bytes, const std::string& fil
     return;
   }
   const std::uint64_t element_bytes = c10::elementSize(layout.type);
-  const std::uint64_t end = checked_mul(checked_add(layout.offset, layout.span, what), element_bytes, what);
+  const std::uint64_t end =
+      checked_mul(checked_add(layout.offset, layout.span, what), element_bytes, what);
   if (end > storage_bytes)
     fail("{}: a tensor reaches to byte {} of storage {}, which has {}", file, end, key,
          storage_bytes);
@@ -154,7 +157,8 @@ void copy_strided(const Layout& layout, const std::uint8_t* source, std::uint8_t
     for (std::size_t d = index.size(); d-- > 0;) {
       at += static_cast<std::uint64_t>(layout.strides[d]);
       if (++index[d] < layout.sizes[d]) break;
-      at -= static_cast<std::uint64_t>(layout.strides[d]) * static_cast<std::uint64_t>(layout.sizes[d]);
+      at -= static_cast<std::uint64_t>(layout.strides[d]) *
+            static_cast<std::uint64_t>(layout.sizes[d]);
       index[d] = 0;
     }
   }
@@ -225,8 +229,8 @@ std::string_view TorchArchive::Contents::small_member(std::string_view member) c
 }
 
 void TorchArchive::Contents::open_legacy(std::span<const std::uint8_t> bytes) {
-  // Five pickles in a row: magic number, protocol version, the writer's machine, what was saved, the
-  // keys of the storages. Then each storage: its number of elements in eight bytes, its bytes.
+  // Five pickles in a row: magic number, protocol version, the writer's machine, what was saved,
+  // the keys of the storages. Then each storage: its number of elements in eight bytes, its bytes.
   constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
   constexpr std::int64_t kProtocolVersion = 1001;
   const auto next = [&](std::span<const std::string_view> allowed) {

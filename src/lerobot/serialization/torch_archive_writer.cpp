@@ -102,8 +102,10 @@ class ArchivePickler {
     pickle_.begin_persistent_id();
     pickle_.begin_tuple(5);
     pickle_.text("storage");
-    if (type.storage.empty()) pickle_.global("torch.storage", "UntypedStorage");
-    else pickle_.global("torch", type.storage);
+    if (type.storage.empty())
+      pickle_.global("torch.storage", "UntypedStorage");
+    else
+      pickle_.global("torch", type.storage);
     pickle_.text(known->second);
     pickle_.text("cpu");
     const std::size_t unit = type.storage.empty() ? 1 : tensor.element_size();
@@ -130,7 +132,9 @@ void write_torch_archive(const ByteSink& sink, std::string_view root_folder,
   ArchivePickler pickler;
   pickler.value(value);
   ZipWriter zip(sink);
-  const auto member = [&](std::string_view name) { return fmt::format("{}/{}", root_folder, name); };
+  const auto member = [&](std::string_view name) {
+    return fmt::format("{}/{}", root_folder, name);
+  };
   zip.add(member("data.pkl"), pickler.finish());
   zip.add(member(".format_version"), "1");
   zip.add(member(".storage_alignment"), fmt::format("{}", ZipWriter::kAlignment));

@@ -87,7 +87,8 @@ std::span<const std::uint8_t> slice(std::span<const std::uint8_t> bytes, std::ui
 }
 
 Directory find_directory(std::span<const std::uint8_t> bytes, const std::string& archive) {
-  if (bytes.size() < kEndBytes) fail("{}: is cut off: {} bytes are no zip archive", archive, bytes.size());
+  if (bytes.size() < kEndBytes)
+    fail("{}: is cut off: {} bytes are no zip archive", archive, bytes.size());
   const std::size_t last = bytes.size() - kEndBytes;
   const std::size_t first = last > k16Bits ? last - k16Bits : 0;
   std::size_t at = last;
@@ -178,9 +179,10 @@ ZipReader::ZipReader(std::span<const std::uint8_t> bytes, std::string name)
                        name_bytes);
     if (header.u16(8) & kEncrypted) fail("{}: member {} is encrypted", name_, member.name);
     if (const auto method = header.u16(10); method != 0)
-      fail("{}: member {} is compressed (method {}); torch.save stores members as they are: save "
-           "the file again with torch",
-           name_, member.name, method);
+      fail(
+          "{}: member {} is compressed (method {}); torch.save stores members as they are: save "
+          "the file again with torch",
+          name_, member.name, method);
     member.crc = header.u32(16);
     std::uint64_t stored_size = header.u32(20), size = header.u32(24), offset = header.u32(42);
     read_zip64(headers.subspan(kCentralHeaderBytes + name_bytes, extra_bytes), name_, member.name,
@@ -220,8 +222,7 @@ void ZipWriter::emit(std::string_view bytes) {
 }
 
 void ZipWriter::add(std::string name, std::string_view text) {
-  add(std::move(name),
-      std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+  add(std::move(name), std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
 }
 
 void ZipWriter::add(std::string name, std::span<const std::uint8_t> bytes) {
@@ -237,8 +238,7 @@ void ZipWriter::add(std::string name, std::span<const std::uint8_t> bytes) {
     append(extra, 0, 8);
     append(extra, 0, 8);
   }
-  const std::uint64_t unpadded =
-      offset_ + kLocalHeaderBytes + entry.name.size() + extra.size() + 4;
+  const std::uint64_t unpadded = offset_ + kLocalHeaderBytes + entry.name.size() + extra.size() + 4;
   const std::uint64_t padding = (kAlignment - unpadded % kAlignment) % kAlignment;
   append(extra, kPaddingExtra, 2);
   append(extra, padding, 2);
@@ -253,7 +253,8 @@ void ZipWriter::add(std::string name, std::span<const std::uint8_t> bytes) {
   append(header, 0, 4);  // CRC
   append(header, large ? k32Bits : 0, 4);
   append(header, large ? k32Bits : 0, 4);
-  append(header, checked_cast<std::uint16_t>(entry.name.size(), "length of a zip member's name"), 2);
+  append(header, checked_cast<std::uint16_t>(entry.name.size(), "length of a zip member's name"),
+         2);
   append(header, extra.size(), 2);
   header += entry.name;
   header += extra;

@@ -24,17 +24,17 @@ class ZipReader {
     std::span<const std::uint8_t> bytes;
   };
 
-  /// Reads the central directory; sizes come from there alone, so data descriptors and ZIP64 are fine.
-  /// `name` stands for the file in messages. Throws Error for compressed or encrypted members (named),
-  /// duplicates, and anything that points outside the bytes.
+  /// Reads the central directory; sizes come from there alone, so data descriptors and ZIP64 are
+  /// fine. `name` stands for the file in messages. Throws Error for compressed or encrypted members
+  /// (named), duplicates, and anything that points outside the bytes.
   ZipReader(std::span<const std::uint8_t> bytes, std::string name);
 
   /// In the directory's order.
   const std::vector<Member>& members() const { return members_; }
   /// Null when there is none.
   const Member* find(std::string_view name) const;
-  /// The member's bytes after a check of its CRC (one of zero counts as absent: torch can be told to
-  /// leave it out). Throws Error naming the member.
+  /// The member's bytes after a check of its CRC (one of zero counts as absent: torch can be told
+  /// to leave it out). Throws Error naming the member.
   std::span<const std::uint8_t> checked_bytes(const Member& member) const;
 
   static bool looks_like_zip(std::span<const std::uint8_t> bytes);
@@ -48,8 +48,9 @@ class ZipReader {
 /// Receives an archive's bytes in order.
 using ByteSink = std::function<void(std::span<const std::uint8_t>)>;
 
-/// Writes members in torch's layout: stored, sizes and CRCs in data descriptors, each member's bytes
-/// padded to a multiple of 64 from the archive's start, a ZIP64 end record before the normal one.
+/// Writes members in torch's layout: stored, sizes and CRCs in data descriptors, each member's
+/// bytes padded to a multiple of 64 from the archive's start, a ZIP64 end record before the normal
+/// one.
 class ZipWriter {
  public:
   static constexpr std::uint64_t kAlignment = 64;

@@ -99,6 +99,35 @@ checkpoint::TrainingStep training_step(const config::TrainConfig& config, std::i
           .mixed_precision = config.accelerator.mixed_precision};
 }
 
+/// Puts --optimizer.* values of the command line in place of recorded ones. A group with a rate of
+/// its own, such as a backbone's, keeps it.
+void override_given_settings(const Session& session, Json& groups) {
+  const Json ours = session.optimizer->param_groups();
+  if (!groups.is_array() || groups.size() != ours.size()) return;  // load_param_groups() says why
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (!groups[i].is_object()) continue;
+    for (const auto& [key, value] : ours[i].items()) {
+      if (!session.given.contains("optimizer." + key) || !groups[i].contains(key)) continue;
+      groups[i][key] = value;
+      if (key == "lr" && groups[i].contains("initial_lr")) groups[i]["initial_lr"] = value;
+    }
+  }
+}
+
+/// The schedule of a new --optimizer.lr: every recorded rate scaled as its base rate changes.
+void override_given_rate(const Session& session, const std::vector<double>& new_base_rates,
+                         Json& state) {
+  if (!session.given.contains("optimizer.lr")) return;
+  for (std::size_t i = 0; i < new_base_rates.size(); ++i) {
+    if (i >= state.value("base_lrs", Json::array()).size() ||
+        i >= state.value("_last_lr", Json::array()).size())
+      return;  // load_state() says why
+    const double old = state["base_lrs"][i].get<double>();
+    if (old > 0) state["_last_lr"][i] = state["_last_lr"][i].get<double>() * new_base_rates[i] / old;
+    state["base_lrs"][i] = new_base_rates[i];
+  }
+}
+
 void load_accumulated_gradients(Session& session, const fs::path& file) {
   const serialization::SafetensorsFile gradients(file);
   for (const auto& [name, parameter] : session.policy->module().named_parameters()) {
@@ -168,11 +197,19 @@ void restore_training_state(Session& session, const fs::path& checkpoint) {
   const auto recorded = checkpoint::read_training_step(folder / checkpoint::kTrainingStepFile);
   warn_about_changes(config, recorded);
   session.rng = checkpoint::read_rng_state(folder / checkpoint::kRngStateFile);
-  session.optimizer->load_param_groups(read_json_file(folder / checkpoint::kOptimizerParamGroupsFile));
+  std::vector<double> base_rates;
+  for (const auto& group : session.optimizer->groups())
+    base_rates.push_back(group.initial_lr.value_or(group.lr));
+  Json groups = read_json_file(folder / checkpoint::kOptimizerParamGroupsFile);
+  override_given_settings(session, groups);
+  session.optimizer->load_param_groups(groups);
   session.optimizer->load_state(
       serialization::SafetensorsFile(folder / checkpoint::kOptimizerStateFile).all());
-  if (session.scheduler)
-    session.scheduler->load_state(read_json_file(folder / checkpoint::kSchedulerStateFile));
+  if (session.scheduler) {
+    Json state = read_json_file(folder / checkpoint::kSchedulerStateFile);
+    override_given_rate(session, base_rates, state);
+    session.scheduler->load_state(state);
+  }
   if (session.ema && fs::exists(folder / checkpoint::kEmaStateFile))
     session.ema->load_state(checkpoint::read_ema_state(folder / checkpoint::kEmaStateFile));
   else if (session.ema)

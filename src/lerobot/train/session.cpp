@@ -105,9 +105,10 @@ at::Device complete_policy_config(config::TrainConfig& config,
   return device;
 }
 
-Session make_session(config::TrainConfig config) {
+Session make_session(config::TrainConfig config, std::set<std::string> given) {
   Session session;
   session.config = std::move(config);
+  session.given = std::move(given);
   config::TrainConfig& cfg = session.config;
   session.output_dir = *cfg.output_dir;
 

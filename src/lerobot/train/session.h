@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 
 #include <c10/core/Device.h>
 
@@ -23,6 +25,8 @@ namespace lerobot::train {
 
 struct Session {
   config::TrainConfig config;
+  /// Options of the command line itself: on resume they win over what the checkpoint recorded.
+  std::set<std::string> given;
   at::Device device{at::kCPU};
   std::filesystem::path output_dir;
   Datasets datasets;
@@ -43,6 +47,6 @@ at::Device complete_policy_config(config::TrainConfig& config,
                                   const dataset::DatasetMetadata& metadata);
 
 /// Builds the whole session; nothing on disk is touched. Throws Error or UsageError.
-Session make_session(config::TrainConfig config);
+Session make_session(config::TrainConfig config, std::set<std::string> given);
 
 }  // namespace lerobot::train

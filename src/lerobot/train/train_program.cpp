@@ -11,7 +11,6 @@
 #include "lerobot/base/log.h"
 #include "lerobot/base/threads.h"
 #include "lerobot/config/command_line.h"
-#include "lerobot/config/training_preset.h"
 #include "lerobot/policy/registry.h"
 #include "lerobot/train/data_only.h"
 #include "lerobot/train/session.h"
@@ -47,6 +46,14 @@ void check_output_dir(const config::TrainConfig& config) {
          output_dir.string(), output_dir.string());
 }
 
+/// A launcher that starts several processes would get as many runs of the whole job.
+void refuse_several_processes() {
+  const char* world_size = std::getenv("WORLD_SIZE");
+  if (world_size != nullptr && std::atoll(world_size) > 1)
+    fail("WORLD_SIZE={}: training with several processes is not supported yet; start one process",
+         world_size);
+}
+
 int run(std::span<const std::string> arguments) {
   const auto& policies = policy::policy_types();
   auto command_line = config::parse_train_command_line(arguments, policies);
@@ -54,6 +61,7 @@ int run(std::span<const std::string> arguments) {
     std::fputs(config::train_help(policies).c_str(), stdout);
     return 0;
   }
+  refuse_several_processes();
   for (const std::string& notice : command_line.notices) log::warning("{}", notice);
   for (const std::string& notice : config::resolve_training_preset(command_line))
     log::info("{}", notice);
@@ -70,7 +78,7 @@ int run(std::span<const std::string> arguments) {
   check_output_dir(config);
   log::info("{}", to_python_json(config::to_json(config, policies), 4));
   log::info("Logs will be saved locally.");
-  Session session = make_session(std::move(config));
+  Session session = make_session(std::move(config), command_line.given);
   return run_training(session);
 }
 

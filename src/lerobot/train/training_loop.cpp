@@ -88,7 +88,7 @@ class TrainingLoop {
   /// Micro-batch number `step` (counted from 0).
   void train_step(std::int64_t step) {
     const auto start = Clock::now();
-    if (step % loader_->batches_per_epoch() == 0) draw_loader_seed();
+    if (loader_->starts_epoch()) draw_loader_seed();
     dataset::Batch batch = loader_->next();
     const std::vector<std::int64_t> indices = batch.frame_index;
     const double data_s = seconds_since(start);

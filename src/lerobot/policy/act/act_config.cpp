@@ -48,6 +48,11 @@ std::vector<std::string> ActConfig::feature_problems() const {
     problems.push_back(
         "policy.input_features: ACT needs at least one camera or observation.environment_state "
         "among its inputs");
+  if (!cameras.empty() && dim_model % 4 != 0)
+    problems.push_back(fmt::format(
+        "policy.dim_model: must be a multiple of 4 with cameras (sines and cosines of two axes), "
+        "found {}",
+        dim_model));
   if (!action())
     problems.push_back("policy.output_features: ACT needs an output named action of type ACTION");
   for (const Feature* vector : {robot_state(), environment_state(), action()}) {
@@ -99,10 +104,6 @@ std::vector<std::string> ActConfig::validate() const {
   require(n_heads > 0 && dim_model % n_heads == 0,
           fmt::format("policy.n_heads: must divide policy.dim_model ({}), found {}", dim_model,
                       n_heads));
-  require(dim_model % 4 == 0,
-          fmt::format("policy.dim_model: must be a multiple of 4 (sines and cosines of two axes), "
-                      "found {}",
-                      dim_model));
   require(feedforward_activation != "glu",
           "policy.feedforward_activation: glu halves the width, which the next layer does not "
           "expect; use relu or gelu");

@@ -68,7 +68,7 @@ struct ActPolicy::Root final : nn::Module {
 ActPolicy::ActPolicy(const ActConfig& config, bool load_pretrained_backbone) : config_(config) {
   std::vector<std::string> problems = config_.validate();
   if (problems.empty()) problems = config_.feature_problems();
-  if (!problems.empty()) fail("{}", fmt::join(problems, "\n"));
+  if (!problems.empty()) fail("{}", fmt::join(problems, "; "));
   model_ = std::make_shared<Act>(config_);
   root_ = std::make_shared<Root>(model_);
   if (load_pretrained_backbone && model_->backbone() && config_.pretrained_backbone_weights)

@@ -1,82 +1,29 @@
-#include "lerobot/serialization/safetensors.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <numeric>
-#include <optional>
 #include <set>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/resolve_conj.h>
-#include <ATen/ops/resolve_neg.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "lerobot/base/checked.h"
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
-#include "lerobot/base/json.h"
+#include "lerobot/serialization/safetensors.h"
+#include "lerobot/serialization/safetensors_format.h"
 
 namespace lerobot::serialization {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensor files are little-endian");
 
-constexpr std::uint64_t kLengthBytes = 8;
-/// The Python library's limit; it keeps a damaged length from asking for the whole memory.
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr std::string_view kMetadataKey = "__metadata__";
+using Entry = SafetensorsEntry;
 
-struct Type {
-  std::string_view name;
-  at::ScalarType dtype;
-  std::uint64_t bits;
-};
-
-/// In the order in which the library writes them.
-constexpr Type kTypes[] = {
-    {"U64", at::kUInt64, 64},
-    {"I64", at::kLong, 64},
-    {"F64", at::kDouble, 64},
-    {"C64", at::kComplexFloat, 64},
-    {"F32", at::kFloat, 32},
-    {"U32", at::kUInt32, 32},
-    {"I32", at::kInt, 32},
-    {"BF16", at::kBFloat16, 16},
-    {"F16", at::kHalf, 16},
-    {"U16", at::kUInt16, 16},
-    {"I16", at::kShort, 16},
-    {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz, 8},
-    {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz, 8},
-    {"F8_E8M0", at::kFloat8_e8m0fnu, 8},
-    {"F8_E4M3", at::kFloat8_e4m3fn, 8},
-    {"F8_E5M2", at::kFloat8_e5m2, 8},
-    {"I8", at::kChar, 8},
-    {"U8", at::kByte, 8},
-    // torch packs two numbers into one element, the format counts them singly.
-    {"F4", at::ScalarType::Float4_e2m1fn_x2, 4},
-    {"BOOL", at::kBool, 8},
-};
-
-const Type* type_named(std::string_view name) {
-  const auto found = std::ranges::find(kTypes, name, &Type::name);
-  return found == std::end(kTypes) ? nullptr : found;
+const SafetensorsType* type_named(std::string_view name) {
+  const auto found = std::ranges::find(kSafetensorsTypes, name, &SafetensorsType::name);
+  return found == std::end(kSafetensorsTypes) ? nullptr : found;
 }
-
-const Type* type_of(at::ScalarType dtype) {
-  const auto found = std::ranges::find(kTypes, dtype, &Type::dtype);
-  return found == std::end(kTypes) ? nullptr : found;
-}
-
-struct Entry {
-  std::string name;
-  const Type* type = nullptr;
-  std::vector<std::int64_t> shape;  // as in the file
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
 
 /// The shape that torch gives a tensor of this entry.
 std::vector<std::int64_t> torch_shape(const Entry& entry) {
@@ -152,8 +99,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
         place_ = Place::kRootValue;
         break;
       case Place::kMetadata:
-        if (metadata_.contains(value))
-          fail("{}: the metadata key {} occurs twice", file_, value);
+        if (metadata_.contains(value)) fail("{}: the metadata key {} occurs twice", file_, value);
         place_ = Place::kMetadataValue;
         break;
       default:
@@ -266,21 +212,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   int offsets_ = 0;
 };
 
-/// Size of a tensor in the file, from its shape and type.
-std::uint64_t bytes_of(std::string_view file, const Entry& entry) {
-  const std::string what = fmt::format("{}: size of tensor {}", file, entry.name);
-  std::uint64_t count = 1;
-  for (const std::int64_t size : entry.shape)
-    count = checked_mul(count, static_cast<std::uint64_t>(size), what);
-  const std::uint64_t bits = checked_mul(count, entry.type->bits, what);
-  // Half a byte exists only as one of a pair: the last dimension is what torch halves.
-  if (entry.type->bits == 4 && (entry.shape.empty() || entry.shape.back() % 2 != 0))
-    fail("{}: tensor {} of dtype F4 has an odd last dimension", file, entry.name);
-  // at::Tensor counts elements in signed 64 bits, also for dimensions beside an empty one.
-  checked_cast<std::int64_t>(bits, what);
-  return bits / 8;
-}
-
 /// Every byte behind the header belongs to exactly one tensor.
 void check_layout(std::string_view file, const std::vector<Entry>& entries,
                   std::uint64_t data_bytes) {
@@ -295,7 +226,7 @@ void check_layout(std::string_view file, const std::vector<Entry>& entries,
            entry.name);
     if (entry.begin < position)
       fail("{}: tensors {} and {} overlap", file, previous->name, entry.name);
-    if (const auto expected = bytes_of(file, entry); entry.end - entry.begin != expected)
+    if (const auto expected = bytes_in_file(file, entry); entry.end - entry.begin != expected)
       fail("{}: tensor {} has {} bytes, but its shape and dtype make {}", file, entry.name,
            entry.end - entry.begin, expected);
     if (entry.end > data_bytes)
@@ -306,24 +237,6 @@ void check_layout(std::string_view file, const std::vector<Entry>& entries,
   }
   if (position != data_bytes)
     fail("{}: {} bytes behind the last tensor", file, data_bytes - position);
-}
-
-std::span<const std::uint8_t> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<const std::uint8_t*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
-/// Tensor data as the file has it: on the CPU, contiguous, without lazy conjugation or negation.
-at::Tensor plain_tensor(const at::Tensor& tensor) {
-  return at::resolve_neg(at::resolve_conj(tensor.detach())).to(at::kCPU).contiguous();
-}
-
-/// JSON text of a string, UTF-8 kept, as the library writes it.
-std::string quoted(const std::string& text, const std::filesystem::path& path) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    fail("{}: cannot write a name that is not UTF-8", path.string());
-  }
 }
 
 }  // namespace
@@ -367,28 +280,27 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) {
   const auto bytes = contents->file->bytes();
   if (is_git_lfs_pointer(path))
     fail("{}: is a Git LFS pointer, not the file itself; run `git lfs pull` there", file);
-  if (bytes.size() < kLengthBytes)
+  if (bytes.size() < kHeaderLengthBytes)
     fail("{}: {} bytes are too few for a safetensors file: the file is cut off", file,
          bytes.size());
   std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, bytes.data(), kLengthBytes);
+  std::memcpy(&header_bytes, bytes.data(), kHeaderLengthBytes);
   if (header_bytes > kMaxHeaderBytes)
     fail("{}: is no safetensors file: its header would have {} bytes, the limit is {}", file,
          header_bytes, kMaxHeaderBytes);
-  if (header_bytes > bytes.size() - kLengthBytes)
+  if (header_bytes > bytes.size() - kHeaderLengthBytes)
     fail("{}: the header has {} bytes, the file {}: it is cut off", file, header_bytes,
          bytes.size());
-  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
+  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + kHeaderLengthBytes,
                                 header_bytes);
   if (!header.starts_with('{'))
     fail("{}: is no safetensors file: its header does not begin with {{", file);
 
   HeaderReader reader(file, contents->entries, contents->metadata);
   nlohmann::json::sax_parse(header, &reader);
-  std::ranges::stable_sort(contents->entries, {}, [](const Entry& entry) {
-    return std::pair(entry.begin, entry.end);
-  });
-  contents->data = bytes.subspan(kLengthBytes + header_bytes);
+  std::ranges::stable_sort(contents->entries, {},
+                           [](const Entry& entry) { return std::pair(entry.begin, entry.end); });
+  contents->data = bytes.subspan(kHeaderLengthBytes + header_bytes);
   check_layout(file, contents->entries, contents->data.size());
   for (const Entry& entry : contents->entries) {
     contents->index.emplace(entry.name, contents->names.size());
@@ -442,77 +354,18 @@ NamedTensors SafetensorsFile::all() const {
   return tensors;
 }
 
-void save_safetensors(const std::filesystem::path& path, std::span<const LazyTensor> tensors,
-                      const std::map<std::string, std::string>& metadata) {
-  std::vector<std::pair<const Type*, const LazyTensor*>> order;
-  for (const LazyTensor& tensor : tensors) {
-    const Type* type = type_of(tensor.dtype);
-    if (!type)
-      fail("{}: tensor {} has the dtype {}, which safetensors lacks", path.string(), tensor.name,
-           c10::toString(tensor.dtype));
-    order.emplace_back(type, &tensor);
-  }
-  std::ranges::sort(order, [](const auto& a, const auto& b) {
-    return std::pair(a.first, std::string_view(a.second->name)) <
-           std::pair(b.first, std::string_view(b.second->name));
-  });
-
-  std::string header = "{";
-  if (!metadata.empty()) {
-    header += fmt::format("\"{}\":{{", kMetadataKey);
-    for (const auto& [key, value] : metadata)
-      header += fmt::format("{}:{},", quoted(key, path), quoted(value, path));
-    header.back() = '}';
-    header += ',';
-  }
-  std::uint64_t position = 0;
-  const LazyTensor* previous = nullptr;
-  for (const auto& [type, tensor] : order) {
-    if (previous && previous->name == tensor->name)
-      fail("{}: two tensors are named {}", path.string(), tensor->name);
-    previous = tensor;
-    Entry entry{tensor->name, type, tensor->shape, 0, 0};
-    if (type->bits == 4) {
-      if (entry.shape.empty()) fail("{}: tensor {}: a scalar of dtype F4", path.string(), entry.name);
-      entry.shape.back() *= 2;
-    }
-    const std::uint64_t end = position + bytes_of(path.string(), entry);
-    header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},",
-                          quoted(entry.name, path), type->name, fmt::join(entry.shape, ","),
-                          position, end);
-    position = end;
-  }
-  if (header.back() == ',') header.pop_back();
-  header += '}';
-  header.append((kLengthBytes - header.size() % kLengthBytes) % kLengthBytes, ' ');
-  if (header.size() > kMaxHeaderBytes)
-    fail("{}: the header of {} tensors would have {} bytes, the format's limit is {}",
-         path.string(), tensors.size(), header.size(), kMaxHeaderBytes);
-
-  FileWriter writer(path);
-  const std::uint64_t header_bytes = header.size();
-  writer.write(std::string_view(reinterpret_cast<const char*>(&header_bytes), kLengthBytes));
-  writer.write(header);
-  for (const auto& [type, tensor] : order) {
-    const at::Tensor value = plain_tensor(tensor->make());
-    check_internal(value.scalar_type() == tensor->dtype && value.sizes() == tensor->shape,
-                   "a lazy tensor differs from what was announced");
-    writer.write(bytes_of(value));
-  }
-  writer.commit();
-}
-
-void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                      const std::map<std::string, std::string>& metadata) {
-  std::vector<LazyTensor> lazy;
-  lazy.reserve(tensors.size());
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined() || tensor.layout() != at::kStrided)
-      fail("{}: tensor {} is not a dense tensor", path.string(), name);
-    lazy.push_back({name, tensor.scalar_type(), tensor.sizes().vec(),
-                    [&tensor = tensor] { return tensor; }});
-  }
-  save_safetensors(path, lazy, metadata);
+std::uint64_t bytes_in_file(std::string_view file, const SafetensorsEntry& entry) {
+  const std::string what = fmt::format("{}: size of tensor {}", file, entry.name);
+  std::uint64_t count = 1;
+  for (const std::int64_t size : entry.shape)
+    count = checked_mul(count, static_cast<std::uint64_t>(size), what);
+  const std::uint64_t bits = checked_mul(count, entry.type->bits, what);
+  // Half a byte exists only as one of a pair: the last dimension is what torch halves.
+  if (entry.type->bits == 4 && (entry.shape.empty() || entry.shape.back() % 2 != 0))
+    fail("{}: tensor {} of dtype F4 has an odd last dimension", file, entry.name);
+  // at::Tensor counts elements in signed 64 bits, also for dimensions beside an empty one.
+  checked_cast<std::int64_t>(bits, what);
+  return bits / 8;
 }
 
 }  // namespace lerobot::serialization
