@@ -1,6 +1,6 @@
-// How fast any loader could be: random frames of some MP4 files through libavcodec on a few threads, with
-// RGB conversion into planes, and nothing else. Packets are in memory before the clock starts, decoders
-// stay open, and a frame costs the decoding from its keyframe on.
+// How fast any loader could be: random frames of some MP4 files through libavcodec on a few
+// threads, with RGB conversion into planes, and nothing else. Packets are in memory before the
+// clock starts, decoders stay open, and a frame costs the decoding from its keyframe on.
 //   decode_limit THREADS SAMPLES SEED FILE...
 // A sample is the same random frame of every FILE. Prints one JSON line: samples_per_s, seconds.
 #include <algorithm>
@@ -52,8 +52,7 @@ struct Video {
     AVFormatContext* opened = nullptr;
     check(avformat_open_input(&opened, file.c_str(), nullptr, nullptr), file.c_str());
     const Owned<AVFormatContext> container(opened);
-    const int stream =
-        av_find_best_stream(container.get(), AVMEDIA_TYPE_VIDEO, -1, -1, nullptr, 0);
+    const int stream = av_find_best_stream(container.get(), AVMEDIA_TYPE_VIDEO, -1, -1, nullptr, 0);
     check(stream, "finding the video stream");
     parameters.reset(avcodec_parameters_alloc());
     check(avcodec_parameters_copy(parameters.get(), container->streams[stream]->codecpar),
@@ -68,7 +67,8 @@ struct Video {
     std::sort(times.begin(), times.end());
   }
 
-  /// The position from which decoding reaches the frame with this time: its nearest keyframe before.
+  /// The position from which decoding reaches the frame with this time: its nearest keyframe
+  /// before.
   std::size_t start_of(std::int64_t time) const {
     std::size_t at = 0;
     while (packets[at]->pts != time) ++at;
@@ -113,7 +113,8 @@ class FrameDecoder {
     const int height = frame_->height;
     if (!scaler_) {
       scaler_.reset(sws_getContext(width, height, static_cast<AVPixelFormat>(frame_->format), width,
-                                   height, AV_PIX_FMT_RGB24, SWS_BILINEAR, nullptr, nullptr, nullptr));
+                                   height, AV_PIX_FMT_RGB24, SWS_BILINEAR, nullptr, nullptr,
+                                   nullptr));
     }
     std::uint8_t* out[] = {rgb_.data()};
     const int stride[] = {3 * width};

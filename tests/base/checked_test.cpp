@@ -9,7 +9,8 @@ namespace {
 
 TEST(Checked, OverflowAndNarrowingAreErrorsThatNameTheQuantity) {
   EXPECT_EQ(checked_add<std::uint64_t>(1, 2, "offset"), 3u);
-  EXPECT_THROW(checked_add(std::numeric_limits<std::uint64_t>::max(), std::uint64_t{1}, "offset"), Error);
+  EXPECT_THROW(checked_add(std::numeric_limits<std::uint64_t>::max(), std::uint64_t{1}, "offset"),
+               Error);
   EXPECT_THROW(checked_mul(std::int64_t{1} << 40, std::int64_t{1} << 40, "size"), Error);
   EXPECT_EQ(checked_cast<std::int32_t>(std::uint64_t{7}, "count"), 7);
   try {

@@ -1,10 +1,9 @@
 #include "lerobot/base/files.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <fstream>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -87,7 +86,8 @@ TEST_F(FilesTest, AFullDiskIsAnErrorAndKeepsTheOldFile) {
 }
 
 TEST_F(FilesTest, GitLfsPointersAreRecognised) {
-  std::ofstream(folder_ / "pointer") << "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
+  std::ofstream(folder_ / "pointer")
+      << "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
   std::ofstream(folder_ / "short") << "version";
   EXPECT_TRUE(is_git_lfs_pointer(folder_ / "pointer"));
   EXPECT_FALSE(is_git_lfs_pointer(folder_ / "short"));

@@ -29,10 +29,10 @@ TEST(PythonFloat, PrintsWhatReprPrints) {
 TEST(PythonJson, RewritesAFileOfLeRobotByteForByte) {
   const std::filesystem::path folder =
       std::string(LEROBOT_TEST_DATA) + "/checkpoints/state_single/000040";
-  for (const auto& [file, indent] :
-       {std::pair{"pretrained_model/train_config.json", 4}, {"pretrained_model/config.json", 4},
-        {"pretrained_model/policy_preprocessor.json", 2},
-        {"training_state/optimizer_param_groups.json", 4}}) {
+  for (const auto& [file, indent] : {std::pair{"pretrained_model/train_config.json", 4},
+                                     {"pretrained_model/config.json", 4},
+                                     {"pretrained_model/policy_preprocessor.json", 2},
+                                     {"training_state/optimizer_param_groups.json", 4}}) {
     const std::string text = read_text_file(folder / file);
     EXPECT_EQ(to_python_json(parse_json(text, file), indent), text) << file;
   }
@@ -45,7 +45,8 @@ TEST(PythonJson, OneLineFormHasPythonsSeparators) {
 }
 
 TEST(ParseJson, ReadsPythonsConstantsOutsideOfStringsOnly) {
-  const Json value = parse_json(R"({"NaN": "NaN Infinity \" NaN", "x": [NaN, -Infinity, Infinity]})", "t");
+  const Json value =
+      parse_json(R"({"NaN": "NaN Infinity \" NaN", "x": [NaN, -Infinity, Infinity]})", "t");
   EXPECT_EQ(value["NaN"], "NaN Infinity \" NaN");
   EXPECT_TRUE(std::isnan(value["x"][0].get<double>()));
   EXPECT_EQ(value["x"][1].get<double>(), -INFINITY);
@@ -63,8 +64,8 @@ TEST(ParseJson, NamesTheFileOfABrokenText) {
 
 TEST(DuplicateJsonKeys, AreNamedWithTheirPath) {
   EXPECT_TRUE(duplicate_json_keys(R"({"a": 1, "b": {"a": 2}, "c": [{"a": 1}, {"a": 2}]})").empty());
-  const std::vector<std::string> names =
-      duplicate_json_keys(R"({"a": NaN, "a": 1, "b": {"c": 1, "d": [1, {"e": 1, "e": 2}], "c": 2}})");
+  const std::vector<std::string> names = duplicate_json_keys(
+      R"({"a": NaN, "a": 1, "b": {"c": 1, "d": [1, {"e": 1, "e": 2}], "c": 2}})");
   EXPECT_EQ(names, (std::vector<std::string>{"a", "b.d.e", "b.c"}));
   EXPECT_TRUE(duplicate_json_keys(R"({"a": 1, "a": )").empty());
 }

@@ -1,6 +1,5 @@
 #include "lerobot/dataset/metadata.h"
 
-#include <cmath>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -12,7 +11,6 @@
 namespace lerobot::dataset {
 namespace {
 
-using config::NormalizationMode;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -354,32 +352,6 @@ TEST(DatasetStats, RefusesWhatIsNoNestedListOfNumbers) {
   for (const Json& value : {Json("x"), Json({1.0, "x"}), Json({1.0, {2.0}}), Json({{1.0}, 2.0}),
                             Json({{1.0, 2.0}, {3.0}}), Json(nullptr)})
     EXPECT_THAT(error(value), AllOf(HasSubstr("\"action\""), HasSubstr("\"mean\""))) << value;
-}
-
-TEST(DatasetStats, TellWhichStatisticANormalisationLacks) {
-  DatasetCopy dataset("toy_h264");
-  dataset.edit_json("meta/stats.json", [](Json& stats) {
-    stats["action"].erase("q99");
-    stats["action"]["std"][1] = std::nan("");
-    stats["observation.state"]["max"][3] = std::numeric_limits<double>::infinity();
-    stats.erase("observation.images.wrist");
-  });
-  const auto metadata = DatasetMetadata::open(dataset.root(), "toy/h264");
-  const auto error = [&](const char* feature, NormalizationMode mode) {
-    return error_of([&] { require_stats(metadata->stats(), {{feature, mode}}); });
-  };
-  EXPECT_THAT(error("action", NormalizationMode::kQuantiles),
-              AllOf(HasSubstr("\"action\""), HasSubstr("\"q99\"")));
-  EXPECT_THAT(error("action", NormalizationMode::kMeanStd),
-              AllOf(HasSubstr("\"action\""), HasSubstr("\"std\""), HasSubstr("NaN"),
-                    HasSubstr("dimension 1")));
-  EXPECT_THAT(error("observation.state", NormalizationMode::kMinMax),
-              AllOf(HasSubstr("\"max\""), HasSubstr("Infinity"), HasSubstr("dimension 3")));
-  EXPECT_THAT(error("observation.images.wrist", NormalizationMode::kMeanStd),
-              AllOf(HasSubstr("observation.images.wrist"), HasSubstr("\"mean\"")));
-  require_stats(metadata->stats(), {{"action", NormalizationMode::kQuantile10},
-                                    {"action", NormalizationMode::kMinMax},
-                                    {"observation.images.wrist", NormalizationMode::kIdentity}});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Writes samples of a dataset as the training loader makes them, for test_dataset.py to compare with
-// LeRobotDataset.
+// Writes samples of a dataset as the training loader makes them, for test_dataset.py to compare
+// with LeRobotDataset.
 //   dump_items OUT.safetensors ROOT [name=value ...]
 //     positions=0,5,7   samples to write (default: all)
 //     episodes=0,2      episodes to load (default: all)
@@ -46,8 +46,8 @@ void dump(const std::string& out, const std::string& root,
     const auto found = options.find(name);
     return found == options.end() ? otherwise : found->second;
   };
-  const auto metadata = lerobot::dataset::DatasetMetadata::open(root, "interop/dump",
-                                                                text("depth_unit", "mm"));
+  const auto metadata =
+      lerobot::dataset::DatasetMetadata::open(root, "interop/dump", text("depth_unit", "mm"));
   lerobot::dataset::MapDatasetOptions dataset_options;
   if (options.contains("episodes")) dataset_options.episodes = numbers("episodes");
   dataset_options.windows = {numbers("observation"), numbers("image"), numbers("action"),

@@ -1,5 +1,5 @@
-// Whole runs against LeRobot's own logs of the same runs (tests/data/logs): the same samples, losses,
-// gradient norms and learning rates, and in the end the same weights and optimizer state.
+// Whole runs against LeRobot's own logs of the same runs (tests/data/logs): the same samples,
+// losses, gradient norms and learning rates, and in the end the same weights and optimizer state.
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -29,8 +29,8 @@ class ReproducesLeRobot : public RunTest {
   static void expect_close(const Json& actual, const Json& expected, double tolerance,
                            const char* what, std::size_t step) {
     const double a = actual.get<double>(), e = expected.get<double>();
-    EXPECT_LE(std::abs(a - e), tolerance * std::abs(e)) << what << " at step " << step << ": " << a
-                                                        << " for " << e;
+    EXPECT_LE(std::abs(a - e), tolerance * std::abs(e))
+        << what << " at step " << step << ": " << a << " for " << e;
   }
 
   void expect_tensors(const fs::path& actual_file, const fs::path& expected_file,
@@ -55,7 +55,9 @@ class ReproducesLeRobot : public RunTest {
 };
 
 TEST_F(ReproducesLeRobot, InASingleProcessOverThreeEpochs) {
-  ASSERT_EQ(train_program(with(small_act("state_single", "toy_state"), {"--steps=40", "--save_freq=8"})), 0);
+  ASSERT_EQ(
+      train_program(with(small_act("state_single", "toy_state"), {"--steps=40", "--save_freq=8"})),
+      0);
   expect_log("state_single", 1e-4, 1e-4);
   const fs::path fixture = data() / "checkpoints/state_single";
   for (const char* step : {"000008", "000040"}) {
@@ -77,9 +79,13 @@ TEST_F(ReproducesLeRobot, InASingleProcessOverThreeEpochs) {
 }
 
 TEST_F(ReproducesLeRobot, RandomStatesIncluded) {
-  ASSERT_EQ(train_program(with(small_act("state_single", "toy_state"), {"--steps=8", "--save_freq=8"})), 0);
-  EXPECT_EQ(read_text_file(checkpoint("state_single", "000008") / "training_state/rng_state.safetensors"),
-            read_text_file(data() / "checkpoints/state_single/000008/training_state/rng_state.safetensors"));
+  ASSERT_EQ(
+      train_program(with(small_act("state_single", "toy_state"), {"--steps=8", "--save_freq=8"})),
+      0);
+  EXPECT_EQ(
+      read_text_file(checkpoint("state_single", "000008") / "training_state/rng_state.safetensors"),
+      read_text_file(data() /
+                     "checkpoints/state_single/000008/training_state/rng_state.safetensors"));
 }
 
 TEST_F(ReproducesLeRobot, WithGradientAccumulation) {
@@ -93,13 +99,13 @@ TEST_F(ReproducesLeRobot, WithGradientAccumulation) {
             0);
   expect_log("state_accum", 1e-4, 1e-4);
   expect_tensors(checkpoint("state_accum", "000008") / "pretrained_model/model.safetensors",
-                 data() / "checkpoints/state_accum/000008/pretrained_model/model.safetensors", 1e-4);
+                 data() / "checkpoints/state_accum/000008/pretrained_model/model.safetensors",
+                 1e-4);
 }
 
 TEST_F(ReproducesLeRobot, WithoutThePresetAndWithACosineSchedule) {
-  const Json config =
-      read_json_file(data() / "checkpoints/state_sched" / last("state_sched") /
-                     "pretrained_model/train_config.json");
+  const Json config = read_json_file(data() / "checkpoints/state_sched" / last("state_sched") /
+                                     "pretrained_model/train_config.json");
   const fs::path file = folder_ / "state_sched.json";
   Json changed = config;
   changed["dataset"]["root"] = (data() / "datasets/toy_state").string();
@@ -125,9 +131,10 @@ TEST_F(ReproducesLeRobot, WithoutThePresetAndWithACosineSchedule) {
 }
 
 TEST_F(ReproducesLeRobot, UnderBf16Autocast) {
-  ASSERT_EQ(train_program(with(small_act("state_bf16", "toy_state"),
-                               {"--steps=4", "--save_freq=4", "--accelerator.mixed_precision=bf16"})),
-            0);
+  ASSERT_EQ(
+      train_program(with(small_act("state_bf16", "toy_state"),
+                         {"--steps=4", "--save_freq=4", "--accelerator.mixed_precision=bf16"})),
+      0);
   expect_log("state_bf16", 1e-2, 3e-2);
 }
 

@@ -36,14 +36,17 @@ class Resume : public RunTest {
   void expect_equal_samples(const std::string& a, const std::string& b, std::size_t from) const {
     const auto left = samples(a), right = samples(b);
     ASSERT_EQ(left.size(), right.size());
-    for (std::size_t i = from; i < left.size(); ++i) EXPECT_EQ(left[i], right[i]) << "step " << i + 1;
+    for (std::size_t i = from; i < left.size(); ++i)
+      EXPECT_EQ(left[i], right[i]) << "step " << i + 1;
   }
 
-  void expect_equal_files(const std::string& a, const std::string& b, const std::string& step) const {
-    for (const char* file : {"pretrained_model/model.safetensors",
-                             "training_state/optimizer_state.safetensors",
-                             "training_state/rng_state.safetensors"})
-      EXPECT_EQ(read_text_file(checkpoint(a, step) / file), read_text_file(checkpoint(b, step) / file))
+  void expect_equal_files(const std::string& a, const std::string& b,
+                          const std::string& step) const {
+    for (const char* file :
+         {"pretrained_model/model.safetensors", "training_state/optimizer_state.safetensors",
+          "training_state/rng_state.safetensors"})
+      EXPECT_EQ(read_text_file(checkpoint(a, step) / file),
+                read_text_file(checkpoint(b, step) / file))
           << file;
   }
 };
@@ -59,20 +62,26 @@ TEST_F(Resume, WithinAnAccumulatedUpdate) {
 TEST_F(Resume, WithTheAverageOfWeights) {
   expect_same_run({"--ema.enable=true"}, {6}, 10);
   const fs::path last = checkpoint("parts", "000010");
-  EXPECT_EQ(read_text_file(last / "pretrained_model_ema/model.safetensors"),
-            read_text_file(checkpoint("whole", "000010") / "pretrained_model_ema/model.safetensors"));
+  EXPECT_EQ(
+      read_text_file(last / "pretrained_model_ema/model.safetensors"),
+      read_text_file(checkpoint("whole", "000010") / "pretrained_model_ema/model.safetensors"));
 }
 TEST_F(Resume, WithAScheduleThatWasPlannedForTheWholeRun) {
-  const std::vector<std::string> schedule = {
-      "--use_policy_training_preset=false", "--optimizer.type=adamw", "--optimizer.lr=0.001",
-      "--scheduler.type=cosine_decay_with_warmup", "--scheduler.num_warmup_steps=2",
-      "--scheduler.num_decay_steps=8", "--scheduler.peak_lr=0.001", "--scheduler.decay_lr=0.0001"};
-  // The run is cut by a checkpoint in its middle, not by fewer steps: those would plan another curve.
+  const std::vector<std::string> schedule = {"--use_policy_training_preset=false",
+                                             "--optimizer.type=adamw",
+                                             "--optimizer.lr=0.001",
+                                             "--scheduler.type=cosine_decay_with_warmup",
+                                             "--scheduler.num_warmup_steps=2",
+                                             "--scheduler.num_decay_steps=8",
+                                             "--scheduler.peak_lr=0.001",
+                                             "--scheduler.decay_lr=0.0001"};
+  // The run is cut by a checkpoint in its middle, not by fewer steps: those would plan another
+  // curve.
   ASSERT_EQ(train_program(with(with(small_act("whole", "toy_state"), schedule),
                                {"--steps=10", "--save_freq=5"})),
             0);
-  fs::copy(output("whole"), output("parts"), fs::copy_options::recursive |
-                                                 fs::copy_options::copy_symlinks);
+  fs::copy(output("whole"), output("parts"),
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   ASSERT_EQ(train_program(resume(checkpoint("parts", "000005"))), 0);
   expect_equal_samples("whole", "parts", 0);
   expect_equal_files("whole", "parts", "000010");
@@ -136,9 +145,9 @@ TEST_F(Resume, FromEveryPathThatMeansACheckpoint) {
   ASSERT_EQ(train_program(with(small_act("run", "toy_state"), {"--steps=2"})), 0);
   const fs::path checkpoints = output("run") / "checkpoints";
   int steps = 3;
-  for (const fs::path& path :
-       {checkpoints / "last/pretrained_model/train_config.json", checkpoints / "last/pretrained_model",
-        checkpoints / "last", checkpoints / "000002", checkpoints, output("run")})
+  for (const fs::path& path : {checkpoints / "last/pretrained_model/train_config.json",
+                               checkpoints / "last/pretrained_model", checkpoints / "last",
+                               checkpoints / "000002", checkpoints, output("run")})
     EXPECT_EQ(train_program(resume(path, {fmt::format("--steps={}", steps++)})), 0) << path;
 }
 

@@ -1,10 +1,9 @@
 // What a user sees of a run: folders that are refused, files that are written, signals.
+#include <chrono>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <chrono>
 #include <thread>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 
@@ -77,8 +76,8 @@ TEST_F(Run, SaysWhatLeRobotSays) {
   const auto outcome = run_program(with(small_act("run", "toy_state"), {"--steps=2"}));
   ASSERT_EQ(outcome.code, 0) << outcome.text;
   for (const char* line :
-       {"Creating dataset", "Creating policy", "Creating optimizer and scheduler", "Output dir: ",
-        "cfg.steps=2 (2)", "dataset.num_frames=63 (63)", "dataset.num_episodes=5",
+       {"Creating dataset", "Creating policy", "Creating optimizer and scheduler",
+        "Output dir: ", "cfg.steps=2 (2)", "dataset.num_frames=63 (63)", "dataset.num_episodes=5",
         "Effective batch size: 4 x 1 dp workers x 1 grad accum = 4 (topology: dp_replicate=1, "
         "dp_shard=1)",
         "num_learnable_params=", "num_total_params=",
@@ -144,8 +143,8 @@ TEST_F(Run, FineTunesFromACheckpointOfLeRobot) {
   auto flags = small_act("tuned", "toy_state");
   std::erase_if(flags, [](const std::string& flag) { return flag.starts_with("--policy."); });
   const fs::path base = data() / "checkpoints/state_single/000040/pretrained_model";
-  ASSERT_EQ(train_program(with(flags, {"--policy.path=" + base.string(), "--policy.push_to_hub=false",
-                                       "--steps=2"})),
+  ASSERT_EQ(train_program(with(flags, {"--policy.path=" + base.string(),
+                                       "--policy.push_to_hub=false", "--steps=2"})),
             0);
   const Json config =
       read_json_file(checkpoint("tuned", "000002") / "pretrained_model/config.json");

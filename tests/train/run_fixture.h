@@ -1,12 +1,11 @@
 // Runs of lerobot-train inside the test process, and what they leave behind.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -22,8 +21,9 @@ class RunTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fs::temp_directory_path() /
-              fmt::format("lerobot run {}.{} {}", test->test_suite_name(), test->name(), ::getpid());
+    folder_ =
+        fs::temp_directory_path() /
+        fmt::format("lerobot run {}.{} {}", test->test_suite_name(), test->name(), ::getpid());
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }

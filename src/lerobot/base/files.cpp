@@ -1,12 +1,11 @@
 #include "lerobot/base/files.h"
 
+#include <cerrno>
 #include <fcntl.h>
+#include <fstream>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <fstream>
 #include <utility>
 
 #include "lerobot/base/error.h"
@@ -117,10 +116,8 @@ void FileWriter::flush_buffer() {
 
 void FileWriter::commit() {
   flush_buffer();
-  if (::fsync(fd_.get()) != 0)
-    fail_system(errno, "{}: cannot flush to disk", path_.string());
-  if (::close(fd_.release()) != 0)
-    fail_system(errno, "{}: cannot close", path_.string());
+  if (::fsync(fd_.get()) != 0) fail_system(errno, "{}: cannot flush to disk", path_.string());
+  if (::close(fd_.release()) != 0) fail_system(errno, "{}: cannot close", path_.string());
   committed_ = true;
 }
 

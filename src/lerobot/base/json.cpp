@@ -29,8 +29,10 @@ std::string quote_bare_constants(std::string_view text) {
     const char c = text[i];
     if (in_string) {
       out += c;
-      if (c == '\\' && i + 1 < text.size()) out += text[++i];
-      else if (c == '"') in_string = false;
+      if (c == '\\' && i + 1 < text.size())
+        out += text[++i];
+      else if (c == '"')
+        in_string = false;
       continue;
     }
     if (c == '"') in_string = true;
@@ -54,9 +56,12 @@ void restore_constants(Json& value) {
     for (auto& child : value) restore_constants(child);
   } else if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
-    if (text == kNan) value = std::numeric_limits<double>::quiet_NaN();
-    else if (text == kInfinity) value = std::numeric_limits<double>::infinity();
-    else if (text == kMinusInfinity) value = -std::numeric_limits<double>::infinity();
+    if (text == kNan)
+      value = std::numeric_limits<double>::quiet_NaN();
+    else if (text == kInfinity)
+      value = std::numeric_limits<double>::infinity();
+    else if (text == kMinusInfinity)
+      value = -std::numeric_limits<double>::infinity();
   }
 }
 
@@ -72,7 +77,10 @@ void append(std::string& out, const Json& value, int indent, int depth, bool ens
   };
   const std::string_view comma = indent < 0 ? ", " : ",";
   if (value.is_object()) {
-    if (value.empty()) { out += "{}"; return; }
+    if (value.empty()) {
+      out += "{}";
+      return;
+    }
     out += '{';
     bool first = true;
     for (const auto& [key, child] : value.items()) {
@@ -86,7 +94,10 @@ void append(std::string& out, const Json& value, int indent, int depth, bool ens
     separate(depth);
     out += '}';
   } else if (value.is_array()) {
-    if (value.empty()) { out += "[]"; return; }
+    if (value.empty()) {
+      out += "[]";
+      return;
+    }
     out += '[';
     bool first = true;
     for (const auto& child : value) {
@@ -167,8 +178,7 @@ std::vector<std::string> duplicate_json_keys(std::string_view text) {
 }
 
 Json parse_json(std::string_view text, std::string_view name) {
-  const bool has_constants =
-      text.find("NaN") != text.npos || text.find("Infinity") != text.npos;
+  const bool has_constants = text.find("NaN") != text.npos || text.find("Infinity") != text.npos;
   try {
     if (!has_constants) return Json::parse(text);
     Json value = Json::parse(quote_bare_constants(text));

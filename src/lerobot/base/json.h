@@ -20,13 +20,13 @@ Json read_json_file(const std::filesystem::path& path);
 /// Parses text; `name` stands for the file in messages.
 Json parse_json(std::string_view text, std::string_view name);
 
-/// Dotted names of the keys that occur twice in one object of a JSON text, of which parsers silently
-/// keep one. Empty for text that is not valid JSON.
+/// Dotted names of the keys that occur twice in one object of a JSON text, of which parsers
+/// silently keep one. Empty for text that is not valid JSON.
 std::vector<std::string> duplicate_json_keys(std::string_view text);
 
 /// The text that Python's json.dumps(value, indent=indent, ensure_ascii=ensure_ascii) gives, to the
-/// byte: floats as repr() writes them (1e-05, 0.0, NaN), no newline at the end. indent < 0 gives the
-/// one-line form with ", " and ": ".
+/// byte: floats as repr() writes them (1e-05, 0.0, NaN), no newline at the end. indent < 0 gives
+/// the one-line form with ", " and ": ".
 std::string to_python_json(const Json& value, int indent, bool ensure_ascii = true);
 
 /// repr() of a Python float: the shortest digits that read back equal.

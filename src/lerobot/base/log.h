@@ -16,8 +16,7 @@ enum class Level { kDebug, kInfo, kWarning, kError };
 template <class... Args>
 struct Format {
   template <class Text>
-  consteval Format(const Text& text,
-                   std::source_location where = std::source_location::current())
+  consteval Format(const Text& text, std::source_location where = std::source_location::current())
       : text(text), where(where) {}
   fmt::format_string<Args...> text;
   std::source_location where;

@@ -1,12 +1,11 @@
 #include "lerobot/base/process.h"
 
-#include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
 namespace lerobot {
 namespace {

@@ -1,11 +1,10 @@
 #include "lerobot/base/threads.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <pthread.h>
+#include <sched.h>
 #include <utility>
 
 namespace lerobot {

@@ -13,7 +13,7 @@
 #define LEROBOT_EXACT_LOOPS _Pragma("clang fp contract(off)")
 #elif defined(__GNUC__)
 #define LEROBOT_EXACT_LOOPS \
-  _Pragma("GCC optimize(\"O3\", \"fp-contract=off\", \"no-math-errno\", \"no-trapping-math\")")
+  _Pragma("GCC optimize(\"O3\", \"fp-contract=off\", \"no-trapping-math\")")
 #else
 #define LEROBOT_EXACT_LOOPS
 #endif

@@ -62,22 +62,6 @@ void warn_unknown_depth_units(const DatasetInfo& info, std::string_view output_u
           feature.name, feature.type == ValueType::kImage ? " and images" : "", output_unit);
 }
 
-std::vector<const char*> needed_statistics(config::NormalizationMode mode) {
-  switch (mode) {
-    case config::NormalizationMode::kIdentity:
-      return {};
-    case config::NormalizationMode::kMeanStd:
-      return {"mean", "std"};
-    case config::NormalizationMode::kMinMax:
-      return {"min", "max"};
-    case config::NormalizationMode::kQuantiles:
-      return {"q01", "q99"};
-    case config::NormalizationMode::kQuantile10:
-      return {"q10", "q90"};
-  }
-  return {};
-}
-
 }  // namespace
 
 DatasetStats read_stats(const std::filesystem::path& path, const DatasetInfo& info,
@@ -118,37 +102,6 @@ void use_imagenet_stats(DatasetStats& stats, const DatasetInfo& info) {
     FeatureStats& of_camera = stats[feature.name];
     of_camera["mean"] = at::tensor({0.485f, 0.456f, 0.406f}).view({3, 1, 1});
     of_camera["std"] = at::tensor({0.229f, 0.224f, 0.225f}).view({3, 1, 1});
-  }
-}
-
-void require_stats(const DatasetStats& stats, const std::vector<NormalizedFeature>& features) {
-  for (const NormalizedFeature& feature : features) {
-    const auto of_feature = stats.find(feature.name);
-    for (const char* statistic : needed_statistics(feature.mode)) {
-      if (of_feature == stats.end())
-        fail(
-            "meta/stats.json has no statistics of feature \"{}\", whose normalisation needs "
-            "\"{}\": "
-            "recompute them with LeRobot's lerobot-edit-dataset, or choose IDENTITY in "
-            "--policy.normalization_mapping",
-            feature.name, statistic);
-      const auto found = of_feature->second.find(statistic);
-      if (found == of_feature->second.end())
-        fail(
-            "meta/stats.json has no statistic \"{1}\" of feature \"{0}\", which its normalisation "
-            "needs: recompute the statistics with LeRobot, or choose another mode in "
-            "--policy.normalization_mapping",
-            feature.name, statistic);
-      const at::Tensor values = found->second.contiguous();
-      const float* data = values.const_data_ptr<float>();
-      for (std::int64_t i = 0; i < values.numel(); ++i)
-        if (!std::isfinite(data[i]))
-          fail(
-              "meta/stats.json: statistic \"{}\" of feature \"{}\" is {} in dimension {}: "
-              "recompute "
-              "the statistics",
-              statistic, feature.name, python_float(data[i]), i);
-    }
   }
 }
 

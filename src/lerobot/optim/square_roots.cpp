@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "lerobot/base/wide_loops.h"
-
 // Of MKL's documented interface (mkl_vml_functions.h, mkl_service.h), which libtorch_cpu.so of the
 // wheel contains and exports. Null with other builds of torch. Called directly, because at::sqrt
 // would start OpenMP threads from 2049 elements on, and MKL its own, below the optimizer's.
@@ -13,22 +11,12 @@ __attribute__((weak)) void vmsSqrt(int length, const float* in, float* out, std:
 __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 }
 
-LEROBOT_EXACT_LOOPS
-
 namespace lerobot::optim {
 namespace {
 
 /// What torch passes: high accuracy, denormal numbers kept, no error handling
 /// (VML_HA | VML_FTZDAZ_OFF | VML_ERRMODE_IGNORE).
 constexpr std::int64_t kMode = 0x2 | 0x140000 | 0x100;
-
-LEROBOT_ALWAYS_INLINE void processor_roots(float* values, std::int64_t length) {
-  for (std::int64_t i = 0; i < length; ++i) values[i] = std::sqrt(values[i]);
-}
-
-LEROBOT_WIDE void wide_processor_roots(float* values, std::int64_t length) {
-  processor_roots(values, length);
-}
 
 }  // namespace
 
@@ -39,8 +27,7 @@ void take_square_roots(float* values, std::int64_t length) {
     MKL_Set_Num_Threads_Local(former);
     return;
   }
-  if (use_wide_loops()) return wide_processor_roots(values, length);
-  processor_roots(values, length);
+  for (std::int64_t i = 0; i < length; ++i) values[i] = std::sqrt(values[i]);
 }
 
 }  // namespace lerobot::optim

@@ -18,9 +18,14 @@ namespace fs = std::filesystem;
 using checkpoint::FileEntry;
 using serialization::NamedTensors;
 
-/// Gradients of micro-batches that no update has used yet, of a run with accumulation. Ours: LeRobot
-/// loses them at a checkpoint, and does not mind the file.
+/// Gradients of micro-batches that no update has used yet, of a run with accumulation. Ours:
+/// LeRobot loses them at a checkpoint, and does not mind the file.
 constexpr const char* kAccumulatedGradientsFile = "accumulated_gradients.safetensors";
+
+// Names of what is copied before it is written.
+constexpr const char* kModelSet = "model";
+constexpr const char* kOptimizerSet = "optimizer";
+constexpr const char* kEmaSet = "ema";
 
 const std::map<std::string, std::string> kModelMetadata = {{"format", "pt"}};
 
@@ -34,9 +39,10 @@ void add_policy_files(const Session& session, const fs::path& folder,
                                         config::to_json(session.config, types)));
   for (const processor::Pipeline* pipeline :
        {&session.processors->preprocessor, &session.processors->postprocessor})
-    files.push_back({.relative_path = folder / (pipeline->name() + ".json"),
-                     .bytes = 16 << 10,
-                     .write = [pipeline](const fs::path& path) { pipeline->save(path.parent_path()); }});
+    files.push_back(
+        {.relative_path = folder / (pipeline->name() + ".json"),
+         .bytes = 16 << 10,
+         .write = [pipeline](const fs::path& path) { pipeline->save(path.parent_path()); }});
 }
 
 NamedTensors accumulated_gradients(const Session& session) {
@@ -67,10 +73,7 @@ NamedTensors ema_weights(const NamedTensors& model, const NamedTensors& paramete
 void add_ema_files(Session& session, const NamedTensors& model, checkpoint::HostCopies& copies,
                    std::vector<FileEntry>& files) {
   optim::EmaState state = session.ema->state();
-  NamedTensors shadow;
-  for (std::size_t i = 0; i < state.shadow_params.size(); ++i)
-    shadow.emplace_back(std::to_string(i), state.shadow_params[i]);
-  shadow = copies.copy("ema", shadow);
+  const NamedTensors shadow = copies.copy(kEmaSet, session.ema->shadow());
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < shadow.size(); ++i) {
     state.shadow_params[i] = shadow[i].second;
@@ -82,9 +85,10 @@ void add_ema_files(Session& session, const NamedTensors& model, checkpoint::Host
       ema_weights(model, session.policy->module().named_parameters(), state.shadow_params),
       kModelMetadata));
   add_policy_files(session, folder, files);
-  files.push_back({.relative_path = fs::path(checkpoint::kTrainingStateFolder) / checkpoint::kEmaStateFile,
-                   .bytes = bytes,
-                   .write = [state](const fs::path& path) { checkpoint::save_ema_state(path, state); }});
+  files.push_back(
+      {.relative_path = fs::path(checkpoint::kTrainingStateFolder) / checkpoint::kEmaStateFile,
+       .bytes = bytes,
+       .write = [state](const fs::path& path) { checkpoint::save_ema_state(path, state); }});
 }
 
 checkpoint::TrainingStep training_step(const config::TrainConfig& config, std::int64_t step) {
@@ -123,7 +127,8 @@ void override_given_rate(const Session& session, const std::vector<double>& new_
         i >= state.value("_last_lr", Json::array()).size())
       return;  // load_state() says why
     const double old = state["base_lrs"][i].get<double>();
-    if (old > 0) state["_last_lr"][i] = state["_last_lr"][i].get<double>() * new_base_rates[i] / old;
+    if (old > 0)
+      state["_last_lr"][i] = state["_last_lr"][i].get<double>() * new_base_rates[i] / old;
     state["base_lrs"][i] = new_base_rates[i];
   }
 }
@@ -139,13 +144,14 @@ void load_accumulated_gradients(Session& session, const fs::path& file) {
   }
 }
 
-void warn_about_changes(const config::TrainConfig& config, const checkpoint::TrainingStep& recorded) {
+void warn_about_changes(const config::TrainConfig& config,
+                        const checkpoint::TrainingStep& recorded) {
   const checkpoint::TrainingStep now = training_step(config, 0);
   const auto compare = [](const char* name, const std::optional<std::int64_t>& before,
                           const std::optional<std::int64_t>& after, const char* consequence) {
     if (before && after && *before != *after)
-      log::warning("Resuming with {}={}, the checkpoint was written with {}. {}", name, *after, *before,
-                   consequence);
+      log::warning("Resuming with {}={}, the checkpoint was written with {}. {}", name, *after,
+                   *before, consequence);
   };
   constexpr const char* kOrder =
       "The data order goes on at the right epoch and offset, but not sample-exactly.";
@@ -160,14 +166,23 @@ void warn_about_changes(const config::TrainConfig& config, const checkpoint::Tra
 
 }  // namespace
 
+std::vector<std::pair<std::string, NamedTensors>> checkpoint_tensors(Session& session) {
+  std::vector<std::pair<std::string, NamedTensors>> sets = {
+      {kModelSet, session.policy->module().state_dict()},
+      {kOptimizerSet, session.optimizer->state()}};
+  if (session.ema) sets.emplace_back(kEmaSet, session.ema->shadow());
+  return sets;
+}
+
 std::vector<FileEntry> checkpoint_files(Session& session, std::int64_t step,
                                         checkpoint::HostCopies& copies) {
   const fs::path model_folder = checkpoint::kPretrainedModelFolder;
   const fs::path state_folder = checkpoint::kTrainingStateFolder;
   std::vector<FileEntry> files;
 
-  const NamedTensors model = copies.copy("model", session.policy->module().state_dict());
-  files.push_back(checkpoint::tensor_file(model_folder / checkpoint::kModelFile, model, kModelMetadata));
+  const NamedTensors model = copies.copy(kModelSet, session.policy->module().state_dict());
+  files.push_back(
+      checkpoint::tensor_file(model_folder / checkpoint::kModelFile, model, kModelMetadata));
   add_policy_files(session, model_folder, files);
 
   files.push_back(checkpoint::json_file(state_folder / checkpoint::kTrainingStepFile,
@@ -176,7 +191,7 @@ std::vector<FileEntry> checkpoint_files(Session& session, std::int64_t step,
   files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kRngStateFile,
                                           checkpoint::to_tensors(session.rng)));
   files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kOptimizerStateFile,
-                                          copies.copy("optimizer", session.optimizer->state())));
+                                          copies.copy(kOptimizerSet, session.optimizer->state())));
   files.push_back(checkpoint::json_file(state_folder / checkpoint::kOptimizerParamGroupsFile,
                                         session.optimizer->param_groups()));
   if (session.scheduler)
@@ -223,7 +238,8 @@ void restore_training_state(Session& session, const fs::path& checkpoint) {
   session.start = dataset::position_after(
       recorded.step, make_sampler(config, session.datasets).size(),
       recorded.batch_size.value_or(config.batch_size), recorded.dp_world_size.value_or(1));
-  log::info("Resuming data order at epoch {}, sample {}", session.start.epoch, session.start.sample);
+  log::info("Resuming data order at epoch {}, sample {}", session.start.epoch,
+            session.start.sample);
   checkpoint::restore_torch_rng(session.rng);
 }
 

@@ -3,12 +3,19 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "lerobot/checkpoint/background_saver.h"
 #include "lerobot/train/session.h"
 
 namespace lerobot::train {
+
+/// The large sets of tensors that checkpoint_files() will copy, for BackgroundSaver::prepare(). To
+/// be asked for after the first update, when the optimizer has its state.
+std::vector<std::pair<std::string, serialization::NamedTensors>> checkpoint_tensors(
+    Session& session);
 
 /// The files of a checkpoint after `step`. Copies everything that training will change, so that the
 /// files can be written while it goes on.

@@ -66,11 +66,12 @@ int run_data_only(config::TrainConfig config, bool output_dir_given) {
     const auto memory = process_memory();
     const double rate =
         samples_after_first > 0 ? static_cast<double>(samples_after_first) / seconds : 0;
-    log::info("step:{} smp/s:{:.1f} first batch after {:.2f} s from start, wait p50:{:.4f} p95:{:.4f} "
-              "p99:{:.4f} s, cpu {:.2f} s, pss {:.0f} MiB (peak rss {:.0f} MiB)",
-              step, rate, first_batch_s, waits.percentile(0.5), waits.percentile(0.95),
-              waits.percentile(0.99), process_cpu_seconds() - cpu_at_start,
-              mebibytes(memory.proportional), mebibytes(memory.peak_resident));
+    log::info(
+        "step:{} smp/s:{:.1f} first batch after {:.2f} s from start, wait p50:{:.4f} p95:{:.4f} "
+        "p99:{:.4f} s, cpu {:.2f} s, pss {:.0f} MiB (peak rss {:.0f} MiB)",
+        step, rate, first_batch_s, waits.percentile(0.5), waits.percentile(0.95),
+        waits.percentile(0.99), process_cpu_seconds() - cpu_at_start,
+        mebibytes(memory.proportional), mebibytes(memory.peak_resident));
     if (metrics_file)
       metrics_file->append({{"step", step},
                             {"samples", samples},

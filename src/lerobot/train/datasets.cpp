@@ -28,11 +28,14 @@ fs::path lerobot_home() {
 }
 
 dataset::MapLoaderOptions loader_options(const config::TrainConfig& config, bool pin_memory) {
-  return {.batch_size = config.batch_size,
-          .num_workers = config.num_workers,
-          .prefetch_factor = config.prefetch_factor,
-          .pin_memory = pin_memory,
-          .decoder_cache_size = config.dataset.video_decoder_cache_size.value_or(100)};
+  dataset::MapLoaderOptions options;
+  options.batch_size = config.batch_size;
+  options.num_workers = config.num_workers;
+  options.prefetch_factor = config.prefetch_factor;
+  options.pin_memory = pin_memory;
+  if (config.dataset.video_decoder_cache_size)
+    options.decoder_cache_size = *config.dataset.video_decoder_cache_size;
+  return options;
 }
 
 }  // namespace
@@ -40,24 +43,27 @@ dataset::MapLoaderOptions loader_options(const config::TrainConfig& config, bool
 fs::path dataset_root(const config::DatasetConfig& config) {
   if (config.root) {
     if (!fs::is_directory(*config.root))
-      fail("--dataset.root={} is not a folder; expected the root of a LeRobotDataset v3 (with meta/, "
-           "data/ and videos/)",
-           *config.root);
+      fail(
+          "--dataset.root={} is not a folder; expected the root of a LeRobotDataset v3 (with "
+          "meta/, "
+          "data/ and videos/)",
+          *config.root);
     return *config.root;
   }
   const fs::path root = lerobot_home() / config.repo_id;
   if (!fs::exists(root / "meta" / "info.json"))
-    fail("dataset {} is not on this machine (looked for {}); downloading from the Hub is not supported "
-         "yet: pass --dataset.root=FOLDER, or download it there with "
-         "`hf download --repo-type=dataset {} --local-dir {}`",
-         config.repo_id, (root / "meta" / "info.json").string(), config.repo_id, root.string());
+    fail(
+        "dataset {} is not on this machine (looked for {}); downloading from the Hub is not "
+        "supported "
+        "yet: pass --dataset.root=FOLDER, or download it there with "
+        "`hf download --repo-type=dataset {} --local-dir {}`",
+        config.repo_id, (root / "meta" / "info.json").string(), config.repo_id, root.string());
   return root;
 }
 
 std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfig& config) {
-  auto metadata = dataset::DatasetMetadata::open(dataset_root(config.dataset),
-                                                 config.dataset.repo_id,
-                                                 config.dataset.depth_output_unit);
+  auto metadata = dataset::DatasetMetadata::open(
+      dataset_root(config.dataset), config.dataset.repo_id, config.dataset.depth_output_unit);
   if (config.dataset.use_imagenet_stats) {
     auto stats = metadata->stats();
     dataset::use_imagenet_stats(stats, metadata->info());
@@ -68,9 +74,8 @@ std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfi
 
 Datasets open_datasets(const config::TrainConfig& config,
                        std::shared_ptr<dataset::DatasetMetadata> metadata) {
-  const auto selected = dataset::select_episodes(metadata->info().total_episodes,
-                                                 config.dataset.episodes,
-                                                 config.dataset.exclude_episodes);
+  const auto selected = dataset::select_episodes(
+      metadata->info().total_episodes, config.dataset.episodes, config.dataset.exclude_episodes);
   const auto split =
       dataset::split_episodes(metadata->episodes(), selected, config.dataset.eval_split);
   const auto open = [&](const std::vector<std::int64_t>& episodes) {
@@ -105,7 +110,8 @@ std::unique_ptr<dataset::MapLoader> make_train_loader(const config::TrainConfig&
     options.transform = dataset::ImageTransforms(config.dataset.image_transforms);
     options.transform_seed = static_cast<std::uint64_t>(config.seed.value_or(0));
   }
-  auto sampler = std::make_shared<const dataset::EpisodeAwareSampler>(make_sampler(config, datasets));
+  auto sampler =
+      std::make_shared<const dataset::EpisodeAwareSampler>(make_sampler(config, datasets));
   const std::int64_t samples = sampler->size();
   return std::make_unique<dataset::MapLoader>(
       datasets.train, [sampler](std::uint64_t epoch) { return sampler->order(epoch); }, samples,

@@ -37,7 +37,8 @@ dataset::EpisodeAwareSampler make_sampler(const config::TrainConfig& config,
 /// The training loader, beginning at `start`.
 std::unique_ptr<dataset::MapLoader> make_train_loader(const config::TrainConfig& config,
                                                       const Datasets& datasets,
-                                                      dataset::EpochPosition start, bool pin_memory);
+                                                      dataset::EpochPosition start,
+                                                      bool pin_memory);
 
 /// The held-out frames in order, at most max_eval_samples of them; one epoch is one evaluation.
 std::unique_ptr<dataset::MapLoader> make_eval_loader(const config::TrainConfig& config,

@@ -1,10 +1,9 @@
 #include "lerobot/train/interrupt.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstring>
+#include <signal.h>
+#include <unistd.h>
 
 namespace lerobot::train {
 namespace {

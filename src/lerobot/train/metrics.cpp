@@ -46,10 +46,14 @@ void Meter::reset() {
 std::string Meter::text() const {
   const double value = average();
   switch (style_) {
-    case Style::kFixed3: return fmt::format("{}:{:.3f}", name_, value);
-    case Style::kFixed2: return fmt::format("{}:{:.2f}", name_, value);
-    case Style::kInteger: return fmt::format("{}:{:.0f}", name_, value);
-    case Style::kScientific: return fmt::format("{}:{:.1e}", name_, value);
+    case Style::kFixed3:
+      return fmt::format("{}:{:.3f}", name_, value);
+    case Style::kFixed2:
+      return fmt::format("{}:{:.2f}", name_, value);
+    case Style::kInteger:
+      return fmt::format("{}:{:.0f}", name_, value);
+    case Style::kScientific:
+      return fmt::format("{}:{:.1e}", name_, value);
   }
   return name_;
 }
@@ -79,10 +83,10 @@ std::vector<const Meter*> MetricsTracker::meters() const {
 std::string MetricsTracker::line() const {
   const double samples = static_cast<double>(step_ * samples_per_step_);
   const double epochs = samples / static_cast<double>(frames_);
-  std::string text = fmt::format("step:{} smpl:{} ep:{} epch:{:.2f}",
-                                 format_big_number(static_cast<double>(step_)),
-                                 format_big_number(samples),
-                                 format_big_number(epochs * static_cast<double>(episodes_)), epochs);
+  std::string text =
+      fmt::format("step:{} smpl:{} ep:{} epch:{:.2f}",
+                  format_big_number(static_cast<double>(step_)), format_big_number(samples),
+                  format_big_number(epochs * static_cast<double>(episodes_)), epochs);
   for (const Meter* meter : meters()) text += " " + meter->text();
   text += fmt::format(" smp/s:{:.0f}", samples_per_second());
   for (const Meter& meter : policy_metrics_) text += " " + meter.text();
@@ -103,7 +107,8 @@ Json MetricsTracker::to_json() const {
 }
 
 void MetricsTracker::reset() {
-  for (Meter* meter : {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s}) meter->reset();
+  for (Meter* meter : {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s})
+    meter->reset();
   for (Meter& meter : policy_metrics_) meter.reset();
 }
 

@@ -52,10 +52,10 @@ class MetricsTracker {
   Meter loss{"loss", Meter::Style::kFixed3};
   Meter grad_norm{"grdn", Meter::Style::kFixed3};
   Meter lr{"lr", Meter::Style::kScientific};
-  Meter data_s{"data_s", Meter::Style::kFixed3};     ///< waiting for the batch
-  Meter prep_s{"prep_s", Meter::Style::kFixed3};     ///< device copy and preprocessor
-  Meter update_s{"updt_s", Meter::Style::kFixed3};   ///< forward, backward, optimizer
-  Meter step_s{"step_s", Meter::Style::kFixed3};     ///< the whole step
+  Meter data_s{"data_s", Meter::Style::kFixed3};    ///< waiting for the batch
+  Meter prep_s{"prep_s", Meter::Style::kFixed3};    ///< device copy and preprocessor
+  Meter update_s{"updt_s", Meter::Style::kFixed3};  ///< forward, backward, optimizer
+  Meter step_s{"step_s", Meter::Style::kFixed3};    ///< the whole step
   /// The policy's own scalars, in order of first appearance.
   Meter& policy_metric(std::string_view name);
 

@@ -1,12 +1,11 @@
 #include "lerobot/train/progress_bar.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -85,8 +84,8 @@ void ProgressBar::update(std::int64_t done, const std::string& note) {
       fmt::format("| {}/{} [{}<{}, {:.2f} step/s] {}", done, total_, clock_text(seconds),
                   rate > 0 ? clock_text(left) : "?", rate, note);
   const std::string head = fmt::format("{}: {:3.0f}%|", title_, 100 * fraction);
-  const int width = std::clamp(
-      terminal_columns() - static_cast<int>(head.size() + numbers.size()) - 1, 0, 40);
+  const int width =
+      std::clamp(terminal_columns() - static_cast<int>(head.size() + numbers.size()) - 1, 0, 40);
   const int filled = static_cast<int>(fraction * width);
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "█" : " ";

@@ -7,8 +7,8 @@
 
 namespace lerobot::train {
 
-/// Draws on standard error when that is a terminal and the run is not a Slurm job; silent otherwise.
-/// Log lines make room for it (log::set_line_hooks). One at a time per process.
+/// Draws on standard error when that is a terminal and the run is not a Slurm job; silent
+/// otherwise. Log lines make room for it (log::set_line_hooks). One at a time per process.
 class ProgressBar {
  public:
   ProgressBar(std::string title, std::int64_t first, std::int64_t total);

@@ -10,7 +10,8 @@
 namespace lerobot::train {
 namespace {
 
-/// The lines of `text` whose "step" is at most `last_step`. A last line that was cut is dropped too.
+/// The lines of `text` whose "step" is at most `last_step`. A last line that was cut is dropped
+/// too.
 std::string keep_lines_up_to(const std::string& text, std::int64_t last_step) {
   std::string kept;
   std::istringstream lines(text);

@@ -11,8 +11,8 @@
 
 namespace lerobot::train {
 
-/// Appends lines to a file; every line is handed to the system at once, so that a reader sees it and
-/// a killed run keeps it.
+/// Appends lines to a file; every line is handed to the system at once, so that a reader sees it
+/// and a killed run keeps it.
 class JsonLines {
  public:
   /// Lines that an earlier run wrote for steps after `resume_step` are dropped: the resumed run

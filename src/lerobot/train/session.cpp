@@ -53,20 +53,22 @@ void check_inputs_exist(const config::PolicyConfig& policy, const config::Featur
   for (const auto& [name, feature] : policy.input_features) {
     const auto found = std::find_if(available.begin(), available.end(),
                                     [&](const auto& entry) { return entry.first == name; });
-    if (found == available.end()) missing += (missing.empty() ? "" : ", ") + name;
+    if (found == available.end())
+      missing += (missing.empty() ? "" : ", ") + name;
     else if (feature.type != config::FeatureType::kVisual && found->second.shape != feature.shape)
       fail("policy input {} has shape [{}], the dataset's has [{}]", name,
            fmt::join(feature.shape, ", "), fmt::join(found->second.shape, ", "));
   }
   for (const auto& [name, feature] : available) present += (present.empty() ? "" : ", ") + name;
   if (!missing.empty())
-    fail("the policy's inputs {} are not in the dataset, which has {}; name what differs with "
-         "--rename_map='{{\"dataset name\": \"policy name\"}}'",
-         missing, present);
+    fail(
+        "the policy's inputs {} are not in the dataset, which has {}; name what differs with "
+        "--rename_map='{{\"dataset name\": \"policy name\"}}'",
+        missing, present);
 }
 
-std::vector<optim::Group> optimizer_groups(policy::Policy& policy, const config::TrainConfig& config,
-                                           double lr) {
+std::vector<optim::Group> optimizer_groups(policy::Policy& policy,
+                                           const config::TrainConfig& config, double lr) {
   if (!config.use_policy_training_preset)
     return {{.parameters = policy.module().named_parameters(), .lr = lr, .initial_lr = {}}};
   std::vector<optim::Group> groups;
@@ -93,15 +95,18 @@ at::Device complete_policy_config(config::TrainConfig& config,
   config::PolicyConfig& policy = *config.policy;
   const at::Device device = resolve_device(policy.device);
   if (config.accelerator.mixed_precision == "fp16" && device.is_cpu())
-    fail_usage("--accelerator.mixed_precision=fp16 needs an accelerator; with --policy.device=cpu use "
-               "bf16 or no");
+    fail_usage(
+        "--accelerator.mixed_precision=fp16 needs an accelerator; with --policy.device=cpu use "
+        "bf16 or no");
   const config::FeatureMap available = renamed(metadata.policy_features(), config.rename_map);
   config::FeatureMap inputs, outputs;
   for (const auto& entry : available)
     (entry.second.type == config::FeatureType::kAction ? outputs : inputs).push_back(entry);
   policy.output_features = outputs;
-  if (policy.input_features.empty()) policy.input_features = inputs;
-  else check_inputs_exist(policy, available);
+  if (policy.input_features.empty())
+    policy.input_features = inputs;
+  else
+    check_inputs_exist(policy, available);
   return device;
 }
 
@@ -126,9 +131,9 @@ Session make_session(config::TrainConfig config, std::set<std::string> given) {
   session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
   if (pretrained) {
     load_weights(*session.policy, *pretrained);
-    session.processors = policy::load_processors(
-        *cfg.policy, checkpoint::resolve_pretrained_model(*pretrained), cfg.rename_map,
-        cfg.resume ? nullptr : &statistics);
+    session.processors =
+        policy::load_processors(*cfg.policy, checkpoint::resolve_pretrained_model(*pretrained),
+                                cfg.rename_map, cfg.resume ? nullptr : &statistics);
   } else {
     session.processors = policy::make_processors(*cfg.policy, statistics);
   }

@@ -33,7 +33,7 @@ struct Session {
   std::unique_ptr<policy::Policy> policy;
   std::optional<processor::PolicyProcessors> processors;
   std::unique_ptr<optim::Optimizer> optimizer;
-  std::unique_ptr<optim::Scheduler> scheduler;  // null: constant learning rate
+  std::unique_ptr<optim::Scheduler> scheduler;           // null: constant learning rate
   std::unique_ptr<optim::ExponentialMovingAverage> ema;  // null: switched off
   checkpoint::RngState rng;
   /// Micro-batches that are done when the loop starts, and where the data order then stands.

@@ -38,12 +38,12 @@ void follow_moved_run(config::TrainConfig& config, bool output_dir_given) {
 void check_output_dir(const config::TrainConfig& config) {
   const fs::path output_dir = *config.output_dir;
   if (!fs::exists(output_dir)) return;
-  if (!fs::is_directory(output_dir))
-    fail("--output_dir={} is not a folder", output_dir.string());
+  if (!fs::is_directory(output_dir)) fail("--output_dir={} is not a folder", output_dir.string());
   if (!config.resume)
-    fail("--output_dir={} exists already and --resume is false: choose another folder, or pass "
-         "--resume=true --config_path={}/checkpoints/last/pretrained_model/train_config.json",
-         output_dir.string(), output_dir.string());
+    fail(
+        "--output_dir={} exists already and --resume is false: choose another folder, or pass "
+        "--resume=true --config_path={}/checkpoints/last/pretrained_model/train_config.json",
+        output_dir.string(), output_dir.string());
 }
 
 /// A launcher that starts several processes would get as many runs of the whole job.

@@ -33,8 +33,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// torch's DataLoader draws one number from the default generator whenever it starts an epoch. On the
-/// CPU the same generator makes the policy's noise, so we draw it too.
+/// torch's DataLoader draws one number from the default generator whenever it starts an epoch. On
+/// the CPU the same generator makes the policy's noise, so we draw it too.
 void draw_loader_seed() { at::empty({}, at::kLong).random_(); }
 
 class TrainingLoop {
@@ -42,7 +42,8 @@ class TrainingLoop {
   explicit TrainingLoop(Session& session)
       : session_(session),
         config_(session.config),
-        loader_(make_train_loader(config_, session.datasets, session.start, session.device.is_cuda())),
+        loader_(
+            make_train_loader(config_, session.datasets, session.start, session.device.is_cuda())),
         tracker_(config_.batch_size, session.datasets.train->size(),
                  static_cast<std::int64_t>(session.datasets.train->episodes().size()),
                  session.first_step),
@@ -68,6 +69,10 @@ class TrainingLoop {
       train_step(step);
       ++step;
       saver_.check();
+      if (config_.save_checkpoint && !saver_is_prepared_ && step % accumulation_ == 0) {
+        saver_is_prepared_ = true;
+        saver_.prepare(checkpoint_tensors(session_));
+      }
       progress.update(step, progress_note_);
       if (config_.log_freq > 0 && step % config_.log_freq == 0) write_log_line();
       if (eval_loader_ && config_.eval_steps > 0 && step % config_.eval_steps == 0) evaluate(step);
@@ -137,14 +142,15 @@ class TrainingLoop {
     const double loss = tracker_.loss.average();
     if (!std::isfinite(loss) && !warned_about_loss_) {
       warned_about_loss_ = true;
-      log::warning("The loss is {} at step {}: lower the learning rate, or look for extreme values in "
-                   "the dataset's statistics. Training goes on as LeRobot's does.",
-                   loss, tracker_.steps());
+      log::warning(
+          "The loss is {} at step {}: lower the learning rate, or look for extreme values in "
+          "the dataset's statistics. Training goes on as LeRobot's does.",
+          loss, tracker_.steps());
     }
     metrics_file_.append(tracker_.to_json());
-    progress_note_ = fmt::format(
-        "loss {:.3f} {:.0f} smp/s data {:.0f}%", loss, tracker_.samples_per_second(),
-        100 * tracker_.data_s.average() / std::max(tracker_.step_s.average(), 1e-9));
+    progress_note_ =
+        fmt::format("loss {:.3f} {:.0f} smp/s data {:.0f}%", loss, tracker_.samples_per_second(),
+                    100 * tracker_.data_s.average() / std::max(tracker_.step_s.average(), 1e-9));
     tracker_.reset();
   }
 
@@ -186,8 +192,9 @@ class TrainingLoop {
     } else {
       if (saved_step_ != step && step > session_.first_step) save(step);
       if (const auto path = saver_.wait())
-        log::info("Go on with: lerobot-train --resume=true --config_path='{}'",
-                  (*path / checkpoint::kPretrainedModelFolder / checkpoint::kTrainConfigFile).string());
+        log::info(
+            "Go on with: lerobot-train --resume=true --config_path='{}'",
+            (*path / checkpoint::kPretrainedModelFolder / checkpoint::kTrainConfigFile).string());
     }
     return 128 + signal;
   }
@@ -206,6 +213,7 @@ class TrainingLoop {
   std::optional<at::ScalarType> autocast_;
   std::string progress_note_;
   std::int64_t saved_step_ = -1;
+  bool saver_is_prepared_ = false;
   bool warned_about_loss_ = false;
 };
 
@@ -226,10 +234,11 @@ void write_panel(const Session& session) {
   log::info("dataset.num_frames={} ({})", session.datasets.train->size(),
             big(session.datasets.train->size()));
   log::info("dataset.num_episodes={}", session.datasets.train->episodes().size());
-  log::info("Effective batch size: {} x 1 dp workers x {} grad accum = {} (topology: dp_replicate={}, "
-            "dp_shard={})",
-            config.batch_size, accumulation, effective, config.parallelism.dp_replicate,
-            config.parallelism.dp_shard);
+  log::info(
+      "Effective batch size: {} x 1 dp workers x {} grad accum = {} (topology: dp_replicate={}, "
+      "dp_shard={})",
+      config.batch_size, accumulation, effective, config.parallelism.dp_replicate,
+      config.parallelism.dp_shard);
   log::info("num_learnable_params={} ({})", learnable, big(learnable));
   log::info("num_total_params={} ({})", total, big(total));
   log::info("Start offline training on a fixed dataset, with effective batch size: {}", effective);
