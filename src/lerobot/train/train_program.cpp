@@ -87,6 +87,9 @@ int run(std::span<const std::string> arguments) {
 int train_program(std::span<const std::string> arguments) {
   try {
     return run(arguments);
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "lerobot-train: wrong command line (see --help)\n{}\n", error.what());
+    return error.exit_code();
   } catch (const Error& error) {
     log::error("{}", error.what());
     return error.exit_code();
