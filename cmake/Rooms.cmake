@@ -26,6 +26,11 @@ function(lerobot_room_tests room)
   target_compile_definitions(lerobot_${room}_tests PRIVATE
     LEROBOT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
     LEROBOT_PROGRAM_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  # Whole runs use torch's own threads: side by side they only wait for one another.
+  set(torch_threads "")
+  if(room STREQUAL train)
+    set(torch_threads PROCESSORS 2)
+  endif()
   gtest_discover_tests(lerobot_${room}_tests TEST_PREFIX ${room}. DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 300)
+    PROPERTIES TIMEOUT 300 ${torch_threads})
 endfunction()

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -39,7 +40,8 @@ TEST(Sha256, DoesNotDependOnHowTheBytesArrive) {
 }
 
 TEST(Sha256, ReadsFilesAndNamesThoseThatItCannotRead) {
-  const auto path = std::filesystem::temp_directory_path() / "lerobot_sha256_test";
+  const auto path =
+      std::filesystem::temp_directory_path() / fmt::format("lerobot_sha256_test {}", ::getpid());
   write_file_atomic(path, "abc");
   EXPECT_EQ(sha256_hex_of_file(path), sha256_hex(bytes("abc")));
   std::filesystem::remove(path);

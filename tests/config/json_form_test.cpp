@@ -1,4 +1,6 @@
 // Files of LeRobot, read and written again.
+#include <unistd.h>
+
 #include "lerobot/base/files.h"
 #include "tests/config/act_like_config.h"
 
@@ -34,7 +36,8 @@ TEST_P(LeRobotsFile, PolicyConfigIsWrittenByteForByte) {
 TEST_P(LeRobotsFile, OurTrainConfigReadsBackEqual) {
   const std::string file = kCheckpoints + "/" + GetParam() + "/pretrained_model/train_config.json";
   const TrainConfig config = parse({"--config_path=" + file}).config;
-  const fs::path copy = fs::temp_directory_path() / "lerobot_train_config_copy.json";
+  const fs::path copy =
+      fs::temp_directory_path() / fmt::format("lerobot_train_config_copy {}.json", ::getpid());
   write_file_atomic(copy, to_python_json(to_json(config, policies()), 4));
   const TrainConfig again = parse({"--config_path=" + copy.string()}).config;
   fs::remove(copy);
@@ -55,7 +58,7 @@ TEST(JsonForm, NewerFieldsAreWrittenOnceTheyDiffer) {
   EXPECT_FALSE(plain_run["dataset"].contains("streaming_order"));
 
   const Json changed = to_json(
-      parse(plain({"--accelerator.mixed_precision=bf16", "--ema.enable=true", "--log_samples=true",
+      parse(plain({"--accelerator.mixed_precision=bf16", "--ema.enable=true",
                    "--dataset.exclude_episodes=[1]", "--accelerator.grad_scaler.init_scale=2"}))
           .config,
       policies());
@@ -65,8 +68,14 @@ TEST(JsonForm, NewerFieldsAreWrittenOnceTheyDiffer) {
                             "min_num_params": null, "cpu_offload": false, "ignored_modules": null})"));
   EXPECT_EQ(changed["accelerator"]["grad_scaler"]["init_scale"], 2.0);
   EXPECT_EQ(changed["ema"]["enable"], true);
-  EXPECT_EQ(changed["log_samples"], true);
   EXPECT_EQ(changed["dataset"]["exclude_episodes"], Json::parse("[1]"));
+}
+
+TEST(JsonForm, HowARunIsWatchedIsNotRecorded) {
+  const Json written =
+      to_json(parse(plain({"--log_samples=true", "--data_only=true"})).config, policies());
+  EXPECT_FALSE(written.contains("log_samples"));
+  EXPECT_FALSE(written.contains("data_only"));
 }
 
 TEST(JsonForm, FieldsKeepLeRobotsOrder) {

@@ -1,4 +1,5 @@
 #include <fstream>
+#include <unistd.h>
 
 #include "lerobot/base/files.h"
 #include "tests/config/act_like_config.h"
@@ -103,7 +104,8 @@ TEST(TrainingPreset, ARecordedOptimizerIsNoChoiceUnlessItDiffersFromItsOwnPreset
 
   Json file = read_json_file(recorded);
   file["optimizer"]["lr"] = 0.25;
-  const fs::path chosen = fs::temp_directory_path() / "lerobot_chosen_optimizer.json";
+  const fs::path chosen =
+      fs::temp_directory_path() / fmt::format("lerobot_chosen_optimizer {}.json", ::getpid());
   write_file_atomic(chosen, to_python_json(file, 4));
   const Resolved run =
       resolve({"--config_path=" + chosen.string(), "--policy.optimizer_weight_decay=0"});
@@ -116,7 +118,8 @@ TEST(TrainingPreset, ARecordedOptimizerIsNoChoiceUnlessItDiffersFromItsOwnPreset
 }
 
 TEST(TrainingPreset, AHandWrittenFileChoosesOnlyWhatItWrites) {
-  const fs::path file = fs::temp_directory_path() / "lerobot_hand_written.yaml";
+  const fs::path file =
+      fs::temp_directory_path() / fmt::format("lerobot_hand_written {}.yaml", ::getpid());
   write_file_atomic(file,
                     "dataset: {repo_id: a}\npolicy: {type: diffusion}\noptimizer: {lr: 0.5}\n"
                     "scheduler: {name: linear}\n");

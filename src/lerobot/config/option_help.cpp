@@ -11,6 +11,7 @@ namespace {
 
 constexpr auto kRequired = OptionTrait::kRequired;
 constexpr auto kNewer = OptionTrait::kNewer;
+constexpr auto kUnrecorded = OptionTrait::kUnrecorded;
 constexpr auto kRecorded = OptionTrait::kRecorded;
 
 std::string number(double value) {
@@ -383,8 +384,8 @@ HelpTexts option_help(const TrainConfig*) {
       {"rename_map", "new names of dataset features, for a pretrained policy"},
       {"checkpoint_path", "the checkpoint that a run was resumed from", {}, kRecorded},
       {"max_num_shards", "episodes fetched at once (not supported yet)", at_least(1), kNewer},
-      {"log_samples", "write samples.rankR.jsonl: step, index, loss, grad_norm", {}, kNewer},
-      {"data_only", "run the data path alone and report its speed", {}, kNewer},
+      {"log_samples", "write samples.rankR.jsonl: step, index, loss, grad_norm", {}, kUnrecorded},
+      {"data_only", "run the data path alone and report its speed", {}, kUnrecorded},
   };
 }
 

@@ -38,7 +38,8 @@ enum class OptionTrait {
   kPlain,
   kRequired,  // has no default
   kNewer,  // LeRobot 0.6.1 doesn't know it: written to files only when it differs from its default
-  kRecorded,  // in files only, never on the command line
+  kUnrecorded,  // how a run is watched, not what it is: never in files, so that LeRobot reads them
+  kRecorded,    // in files only, never on the command line
 };
 
 struct HelpText {

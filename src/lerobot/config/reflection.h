@@ -342,6 +342,7 @@ struct Codec<T> {
                             Codec<std::remove_cvref_t<decltype(field)>>::write(field, policies);
                     });
     for_each_member(value, [&](std::string_view member, const auto& field, const HelpText& help) {
+      if (help.trait == OptionTrait::kUnrecorded) return;
       Json written = Codec<std::remove_cvref_t<decltype(field)>>::write(field, policies);
       if (help.trait == OptionTrait::kNewer && written == unchanged[std::string(member)]) return;
       json[std::string(option_name(member))] = std::move(written);
