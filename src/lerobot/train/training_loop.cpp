@@ -55,8 +55,10 @@ class TrainingLoop {
                               *config_.optimizer)),
         accumulation_(config_.accelerator.gradient_accumulation.steps),
         autocast_(autocast_dtype(config_.accelerator.mixed_precision)) {
-    if (config_.log_samples)
-      samples_file_.emplace(session.output_dir / "samples.rank0.jsonl", session.first_step);
+    // LeRobot's train_config.json has no such option, so that the file itself tells a resumed run.
+    const fs::path samples = session.output_dir / "samples.rank0.jsonl";
+    if (config_.log_samples || (session.first_step > 0 && fs::exists(samples)))
+      samples_file_.emplace(samples, session.first_step);
     if (session.datasets.held_out)
       eval_loader_ = make_eval_loader(config_, session.datasets, session.device.is_cuda());
   }
