@@ -45,17 +45,8 @@ void Meter::reset() {
 
 std::string Meter::text() const {
   const double value = average();
-  switch (style_) {
-    case Style::kFixed3:
-      return fmt::format("{}:{:.3f}", name_, value);
-    case Style::kFixed2:
-      return fmt::format("{}:{:.2f}", name_, value);
-    case Style::kInteger:
-      return fmt::format("{}:{:.0f}", name_, value);
-    case Style::kScientific:
-      return fmt::format("{}:{:.1e}", name_, value);
-  }
-  return name_;
+  return style_ == Style::kScientific ? fmt::format("{}:{:.1e}", name_, value)
+                                      : fmt::format("{}:{:.3f}", name_, value);
 }
 
 MetricsTracker::MetricsTracker(std::int64_t samples_per_step, std::int64_t frames,

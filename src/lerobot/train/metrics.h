@@ -19,7 +19,7 @@ std::string format_big_number(double number);
 /// An average over the values since the last reset.
 class Meter {
  public:
-  enum class Style { kFixed3, kFixed2, kInteger, kScientific };
+  enum class Style { kFixed3, kScientific };
   Meter(std::string name, Style style) : name_(std::move(name)), style_(style) {}
 
   void add(double value);

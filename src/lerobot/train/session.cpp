@@ -1,11 +1,9 @@
 #include "lerobot/train/session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
@@ -82,12 +80,6 @@ void seed_torch(std::uint64_t seed) {
   at::manual_seed(seed);  // the CPU generator and every CUDA device
 }
 
-/// Weights of --policy.path or of the checkpoint to resume.
-void load_weights(policy::Policy& policy, const fs::path& pretrained) {
-  const fs::path directory = checkpoint::resolve_pretrained_model(pretrained);
-  policy::load_policy_weights(policy, directory / checkpoint::kModelFile);
-}
-
 }  // namespace
 
 at::Device complete_policy_config(config::TrainConfig& config,
@@ -130,10 +122,10 @@ Session make_session(config::TrainConfig config, std::set<std::string> given) {
   const auto& pretrained = cfg.policy->pretrained_path;
   session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
   if (pretrained) {
-    load_weights(*session.policy, *pretrained);
-    session.processors =
-        policy::load_processors(*cfg.policy, checkpoint::resolve_pretrained_model(*pretrained),
-                                cfg.rename_map, cfg.resume ? nullptr : &statistics);
+    const fs::path directory = checkpoint::resolve_pretrained_model(*pretrained);
+    policy::load_policy_weights(*session.policy, directory / checkpoint::kModelFile);
+    session.processors = policy::load_processors(*cfg.policy, directory, cfg.rename_map,
+                                                 cfg.resume ? nullptr : &statistics);
   } else {
     session.processors = policy::make_processors(*cfg.policy, statistics);
   }
