@@ -8,27 +8,15 @@ import os
 import pathlib
 import shutil
 import statistics
-import sys
 import threading
 import time
 
-from measure import PROGRAMS, PROJECT, SCRATCH, Row, Verdict, watch
+from measure import SCRATCH, Row, Verdict, watch
+from trainers import alternate, default_act
 
 STEPS = 9
 SAVE_EVERY = 3
-FLAGS = [
-    "--dataset.repo_id=lerobot/pusht_sim",
-    f"--dataset.root={PROJECT / 'data' / 'pusht_sim'}",
-    "--policy.type=act",
-    "--policy.device=cpu",
-    "--policy.push_to_hub=false",
-    "--policy.pretrained_backbone_weights=null",
-    "--batch_size=4",
-    "--num_workers=0",
-    f"--steps={STEPS}",
-    f"--save_freq={SAVE_EVERY}",
-    "--log_freq=0",
-]
+FLAGS = [*default_act(batch_size=4, steps=STEPS), f"--save_freq={SAVE_EVERY}", "--log_freq=0"]
 
 
 class CompletionWatch:
@@ -82,10 +70,7 @@ def measure(program: list, name: str) -> dict[str, float]:
 
 
 def compare(rounds: int) -> tuple[list[Row], list[Verdict]]:
-    ours, theirs = Row("ours"), Row("LeRobot")
-    for _ in range(rounds):
-        ours.add(**measure([PROGRAMS / "lerobot-train"], "ours"))
-        theirs.add(**measure([sys.executable, "-m", "lerobot.scripts.lerobot_train"], "theirs"))
+    ours, theirs = alternate(measure, rounds)
     return [ours, theirs], [
         Verdict("stall", "s", ours.median("stall_s"), theirs.median("stall_s"), "LeRobot", "<= 0.1"),
         Verdict("complete", "s", ours.median("complete_s"), theirs.median("complete_s"), "LeRobot", ""),

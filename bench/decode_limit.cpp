@@ -1,166 +1,177 @@
-// How fast any loader could be: random frames of some MP4 files through libavcodec on a few
-// threads, with RGB conversion into planes, and nothing else. Packets are in memory before the
-// clock starts, decoders stay open, and a frame costs the decoding from its keyframe on.
+// How fast any loader of these videos could be: random frames through libavcodec on a few threads,
+// with RGB conversion into planes, and nothing else. The files are mapped and indexed and their
+// bytes are in memory before the clock starts; every thread keeps a decoder for every file, begins
+// at the nearest keyframe and leaves out the pictures that no other one refers to. No requests, no
+// times, no cache, no checks of the data, no batches.
 //   decode_limit THREADS SAMPLES SEED FILE...
 // A sample is the same random frame of every FILE. Prints one JSON line: samples_per_s, seconds.
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
-extern "C" {
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
-#include <libavutil/log.h>
-#include <libavutil/opt.h>
-#include <libswscale/swscale.h>
-}
-
 #include "lerobot/base/error.h"
+#include "lerobot/video/ffmpeg.h"
+#include "lerobot/video/frame_converter.h"
+#include "lerobot/video/random_access.h"
+#include "lerobot/video/video_file.h"
 
 namespace {
 
-struct Free {
-  void operator()(AVFormatContext* context) const { avformat_close_input(&context); }
-  void operator()(AVCodecContext* context) const { avcodec_free_context(&context); }
-  void operator()(AVCodecParameters* parameters) const { avcodec_parameters_free(&parameters); }
-  void operator()(AVPacket* packet) const { av_packet_free(&packet); }
-  void operator()(AVFrame* frame) const { av_frame_free(&frame); }
-  void operator()(SwsContext* context) const { sws_freeContext(context); }
-};
-template <class T>
-using Owned = std::unique_ptr<T, Free>;
+using namespace lerobot::video;
+using Clock = std::chrono::steady_clock;
+using Video = std::shared_ptr<const VideoFile>;
 
 void check(int result, const char* what) {
-  if (result < 0) lerobot::fail("decode_limit: {} failed ({})", what, result);
+  if (result < 0)
+    lerobot::fail("decode_limit: {}: {}", what, lerobot::video::ffmpeg_error_text(result));
 }
 
-/// The video packets of one file, in decoding order.
-struct Video {
-  Owned<AVCodecParameters> parameters;
-  std::vector<Owned<AVPacket>> packets;
-  std::vector<std::int64_t> times;  // presentation times, ascending: frame number -> time
-
-  explicit Video(const std::string& file) {
-    AVFormatContext* opened = nullptr;
-    check(avformat_open_input(&opened, file.c_str(), nullptr, nullptr), file.c_str());
-    const Owned<AVFormatContext> container(opened);
-    const int stream = av_find_best_stream(container.get(), AVMEDIA_TYPE_VIDEO, -1, -1, nullptr, 0);
-    check(stream, "finding the video stream");
-    parameters.reset(avcodec_parameters_alloc());
-    check(avcodec_parameters_copy(parameters.get(), container->streams[stream]->codecpar),
-          "copying the codec's parameters");
-    for (;;) {
-      Owned<AVPacket> packet(av_packet_alloc());
-      if (av_read_frame(container.get(), packet.get()) < 0) break;
-      if (packet->stream_index != stream) continue;
-      times.push_back(packet->pts);
-      packets.push_back(std::move(packet));
-    }
-    std::sort(times.begin(), times.end());
-  }
-
-  /// The position from which decoding reaches the frame with this time: its nearest keyframe
-  /// before.
-  std::size_t start_of(std::int64_t time) const {
-    std::size_t at = 0;
-    while (packets[at]->pts != time) ++at;
-    while (at > 0 && (packets[at]->flags & AV_PKT_FLAG_KEY) == 0) --at;
-    return at;
-  }
-};
+UniqueCodecContext open_decoder(const Mp4Index& index) {
+  const char* const name = index.codec == Codec::kAv1    ? "libdav1d"
+                           : index.codec == Codec::kHevc ? "hevc"
+                                                         : "h264";
+  const AVCodec* const codec = avcodec_find_decoder_by_name(name);
+  if (codec == nullptr) lerobot::fail("decode_limit: this FFmpeg has no {}", name);
+  UniqueCodecContext context = make_codec_context(codec);
+  context->has_b_frames = index.reorder_depth;
+  context->width = index.width;
+  context->height = index.height;
+  const std::size_t bytes = index.decoder_configuration.size();
+  context->extradata = static_cast<std::uint8_t*>(av_mallocz(bytes + AV_INPUT_BUFFER_PADDING_SIZE));
+  if (context->extradata == nullptr) throw std::bad_alloc();
+  std::memcpy(context->extradata, index.decoder_configuration.data(), bytes);
+  context->extradata_size = static_cast<int>(bytes);
+  check(avcodec_open2(context.get(), codec, nullptr), "opening the decoder");
+  return context;
+}
 
 class FrameDecoder {
  public:
-  explicit FrameDecoder(const Video& video) : video_(video), frame_(av_frame_alloc()) {
-    const AVCodec* codec = avcodec_find_decoder(video.parameters->codec_id);
-    if (codec == nullptr) lerobot::fail("decode_limit: no decoder for this codec");
-    context_.reset(avcodec_alloc_context3(codec));
-    check(avcodec_parameters_to_context(context_.get(), video.parameters.get()), "decoder set-up");
-    context_->thread_count = 1;
-    // libdav1d: hand out a frame as soon as it is decoded.
-    av_opt_set_int(context_->priv_data, "max_frame_delay", 1, 0);
-    check(avcodec_open2(context_.get(), codec, nullptr), "opening the decoder");
-    rgb_.resize(static_cast<std::size_t>(context_->width) * context_->height * 3);
-    planes_.resize(rgb_.size());
-  }
+  explicit FrameDecoder(Video video)
+      : video_(std::move(video)),
+        context_(open_decoder(video_->index())),
+        packet_(av_packet_alloc()),
+        frame_(av_frame_alloc()),
+        converter_(PixelLayout::kRgbPlanes),
+        planes_(FrameConverter::output_bytes(PixelLayout::kRgbPlanes, video_->width(),
+                                             video_->height())) {}
 
-  void decode(std::int64_t time) {
+  /// Decodes and converts the coded frame `wanted`.
+  void decode(std::size_t wanted) {
     avcodec_flush_buffers(context_.get());
-    for (std::size_t at = video_.start_of(time);; ++at) {
-      const bool end = at >= video_.packets.size();
-      check(avcodec_send_packet(context_.get(), end ? nullptr : video_.packets[at].get()),
-            "sending a packet");
-      for (;;) {
-        const int result = avcodec_receive_frame(context_.get(), frame_.get());
-        if (result == AVERROR(EAGAIN)) break;
-        check(result, "decoding");
-        if (frame_->pts == time) return convert();
-      }
+    for (std::size_t at = random_access_point(video_->index(), wanted); at <= wanted; ++at) {
+      if (at != wanted && is_disposable(video_->index(), video_->packet(at))) continue;
+      send(at);
+      if (receive(wanted)) return;
     }
+    // It waits for its turn among reordered pictures: there are no more.
+    check(avcodec_send_packet(context_.get(), nullptr), "ending the stream");
+    if (!receive(wanted)) lerobot::fail("decode_limit: no picture for coded frame {}", wanted);
   }
 
  private:
-  void convert() {
-    const int width = frame_->width;
-    const int height = frame_->height;
-    if (!scaler_) {
-      scaler_.reset(sws_getContext(width, height, static_cast<AVPixelFormat>(frame_->format), width,
-                                   height, AV_PIX_FMT_RGB24, SWS_BILINEAR, nullptr, nullptr,
-                                   nullptr));
-    }
-    std::uint8_t* out[] = {rgb_.data()};
-    const int stride[] = {3 * width};
-    sws_scale(scaler_.get(), frame_->data, frame_->linesize, 0, height, out, stride);
-    const std::size_t pixels = static_cast<std::size_t>(width) * height;
-    for (std::size_t i = 0; i < pixels; ++i) {
-      planes_[i] = rgb_[3 * i];
-      planes_[pixels + i] = rgb_[3 * i + 1];
-      planes_[2 * pixels + i] = rgb_[3 * i + 2];
+  void send(std::size_t sample) {
+    const auto bytes = video_->packet(sample);
+    packet_->data = const_cast<std::uint8_t*>(bytes.data());
+    packet_->size = static_cast<int>(bytes.size());
+    packet_->pts = static_cast<std::int64_t>(sample);
+    packet_->flags = video_->index().samples.is_sync(sample) ? AV_PKT_FLAG_KEY : 0;
+    // libdav1d reads the mapping itself; the others need padding and make a copy.
+    if (video_->index().codec == Codec::kAv1)
+      packet_->buf = av_buffer_create(
+          packet_->data, static_cast<FfmpegBufferSize>(bytes.size()), [](void*, std::uint8_t*) {},
+          nullptr, AV_BUFFER_FLAG_READONLY);
+    check(avcodec_send_packet(context_.get(), packet_.get()), "sending a packet");
+    av_packet_unref(packet_.get());
+  }
+
+  /// Takes what has been decoded; true when `wanted` was among it.
+  bool receive(std::size_t wanted) {
+    for (;;) {
+      const int result = avcodec_receive_frame(context_.get(), frame_.get());
+      if (result == AVERROR(EAGAIN) || result == AVERROR_EOF) return false;
+      check(result, "decoding");
+      if (frame_->pts != static_cast<std::int64_t>(wanted)) continue;
+      converter_.convert(*frame_, planes_.data());
+      return true;
     }
   }
 
-  const Video& video_;
-  Owned<AVCodecContext> context_;
-  Owned<AVFrame> frame_;
-  Owned<SwsContext> scaler_;
-  std::vector<std::uint8_t> rgb_;
+  Video video_;
+  UniqueCodecContext context_;
+  UniquePacket packet_;
+  UniqueFrame frame_;
+  FrameConverter converter_;
   std::vector<std::uint8_t> planes_;
 };
 
-void run(int threads, int samples, std::uint64_t seed, const std::vector<std::string>& files) {
-  std::vector<Video> videos;
-  for (const std::string& file : files) videos.emplace_back(file);
-  std::mt19937_64 random(seed);
-  std::vector<std::size_t> frames(static_cast<std::size_t>(samples));
-  for (std::size_t& frame : frames) frame = random() % videos.front().times.size();
+/// Brings the packets into memory, by reading them.
+void touch(const VideoFile& video) {
+  std::uint64_t sum = 0;
+  for (std::size_t sample = 0; sample < video.index().samples.size(); ++sample)
+    for (const std::uint8_t byte : video.packet(sample)) sum += byte;
+  if (sum == 0) lerobot::fail("{}: holds nothing but zeros", video.name());
+}
 
-  const auto began = std::chrono::steady_clock::now();
+void run(int threads, std::size_t samples, std::uint64_t seed,
+         const std::vector<std::string>& files) {
+  std::vector<Video> videos;
+  for (const std::string& file : files) {
+    videos.push_back(VideoFile::open(file));
+    touch(*videos.back());
+    if (videos.back()->frame_count() != videos.front()->frame_count())
+      lerobot::fail("decode_limit: {} has {} frames, {} has {}", file, videos.back()->frame_count(),
+                    files.front(), videos.front()->frame_count());
+  }
+  std::mt19937_64 random(seed);
+  const auto frame_count = static_cast<std::uint64_t>(videos.front()->frame_count());
+  std::vector<std::size_t> frames(samples);
+  for (std::size_t& frame : frames) frame = random() % frame_count;
+
+  const auto began = Clock::now();
   std::atomic<std::size_t> next{0};
+  const auto decode_samples = [&] {
+    std::vector<FrameDecoder> decoders(videos.begin(), videos.end());
+    for (std::size_t at; (at = next++) < frames.size();)
+      for (std::size_t v = 0; v < videos.size(); ++v)
+        decoders[v].decode(videos[v]->index().sample_of_frame(frames[at]));
+  };
   std::vector<std::thread> pool;
   for (int i = 0; i < threads; ++i) {
     pool.emplace_back([&] {
-      std::vector<FrameDecoder> decoders;
-      decoders.reserve(videos.size());
-      for (const Video& video : videos) decoders.emplace_back(video);
-      for (std::size_t at = next++; at < frames.size(); at = next++) {
-        for (std::size_t v = 0; v < videos.size(); ++v) {
-          decoders[v].decode(videos[v].times[frames[at]]);
-        }
+      try {
+        decode_samples();
+      } catch (const std::exception& error) {
+        std::cerr << error.what() << '\n';
+        std::_Exit(EXIT_FAILURE);
       }
     });
   }
   for (std::thread& thread : pool) thread.join();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  std::cout << "{\"samples_per_s\": " << samples / seconds << ", \"seconds\": " << seconds << "}\n";
+  const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  std::cout << "{\"samples_per_s\": " << static_cast<double>(samples) / seconds
+            << ", \"seconds\": " << seconds << "}\n";
+}
+
+template <class Number>
+Number parse_number(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 1)
+    lerobot::fail("decode_limit: expected a number of at least 1, found {}", text);
+  return number;
 }
 
 }  // namespace
@@ -170,10 +181,10 @@ int main(int argc, char** argv) {
     std::cerr << "usage: decode_limit THREADS SAMPLES SEED FILE...\n";
     return 2;
   }
-  av_log_set_level(AV_LOG_ERROR);
+  capture_ffmpeg_log();
   try {
-    run(std::atoi(argv[1]), std::atoi(argv[2]), std::strtoull(argv[3], nullptr, 10),
-        std::vector<std::string>(argv + 4, argv + argc));
+    run(parse_number<int>(argv[1]), parse_number<std::size_t>(argv[2]),
+        std::strtoull(argv[3], nullptr, 10), std::vector<std::string>(argv + 4, argv + argc));
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return EXIT_FAILURE;

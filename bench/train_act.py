@@ -2,26 +2,14 @@
 
 import shutil
 import statistics
-import sys
 
-from measure import PROGRAMS, PROJECT, SCRATCH, Row, Verdict, watch
+from measure import SCRATCH, Row, Verdict, watch
+from trainers import alternate, default_act
 
 STEPS = 10
 # Steps before the clock: memory is touched for the first time, kernels choose their blocking.
 WARM_UP = 2
-FLAGS = [
-    "--dataset.repo_id=lerobot/pusht_sim",
-    f"--dataset.root={PROJECT / 'data' / 'pusht_sim'}",
-    "--policy.type=act",
-    "--policy.device=cpu",
-    "--policy.push_to_hub=false",
-    "--policy.pretrained_backbone_weights=null",
-    "--batch_size=8",
-    "--num_workers=0",
-    f"--steps={STEPS}",
-    "--log_freq=1",
-    "--save_checkpoint=false",
-]
+FLAGS = [*default_act(batch_size=8, steps=STEPS), "--log_freq=1", "--save_checkpoint=false"]
 
 
 def measure(program: list, name: str) -> dict[str, float]:
@@ -40,10 +28,7 @@ def measure(program: list, name: str) -> dict[str, float]:
 
 
 def compare(rounds: int) -> tuple[list[Row], list[Verdict]]:
-    ours, theirs = Row("ours"), Row("LeRobot")
-    for _ in range(rounds):
-        ours.add(**measure([PROGRAMS / "lerobot-train"], "ours"))
-        theirs.add(**measure([sys.executable, "-m", "lerobot.scripts.lerobot_train"], "theirs"))
+    ours, theirs = alternate(measure, rounds)
     return [ours, theirs], [
         Verdict("step", "s", ours.median("step_s"), theirs.median("step_s"), "LeRobot", "<= 0.9"),
         Verdict("first_step", "s", ours.median("first_step_s"), theirs.median("first_step_s"), "LeRobot", ""),

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "lerobot/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot {
 namespace {
@@ -24,16 +25,6 @@ class FilesTest : public ::testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
   fs::path folder_;
 };
-
-template <class Function>
-std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST_F(FilesTest, AMissingFileIsNamed) {
   EXPECT_THAT(error_of([&] { MappedFile(folder_ / "absent"); }),
@@ -83,6 +74,15 @@ TEST_F(FilesTest, AFullDiskIsAnErrorAndKeepsTheOldFile) {
   EXPECT_THAT(message, HasSubstr("cannot write"));
   EXPECT_EQ(read_text_file(folder_ / "settings.json"), "old");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(FilesTest, DirectoriesAreMadeWithThoseAboveThemOrNamed) {
+  make_directories(folder_ / "a" / "b");
+  make_directories(folder_ / "a" / "b");
+  EXPECT_TRUE(fs::is_directory(folder_ / "a" / "b"));
+  std::ofstream(folder_ / "file") << "x";
+  EXPECT_THAT(error_of([&] { make_directories(folder_ / "file" / "c"); }),
+              HasSubstr((folder_ / "file" / "c").string() + ": cannot create the directory"));
 }
 
 TEST_F(FilesTest, GitLfsPointersAreRecognised) {

@@ -58,7 +58,8 @@ TEST(ParseJson, NamesTheFileOfABrokenText) {
     parse_json("{\"a\": ", "meta/info.json");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("meta/info.json: is not valid JSON"));
+    EXPECT_TRUE(std::string(error.what())
+                    .starts_with("meta/info.json: is not valid JSON: parse error at line 1, "));
   }
 }
 

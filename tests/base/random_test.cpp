@@ -53,6 +53,106 @@ TEST(Random, SeedSequenceGivesNumpysWords) {
   }
 }
 
+// Everything about Pcg64 is what numpy 2.2.6 answers for the same calls.
+
+TEST(Random, Pcg64GivesTheRawOutputsOfDefaultRng) {
+  struct Case {
+    std::uint64_t seed, epoch;
+    std::vector<std::uint64_t> raw;
+  };
+  const Case cases[] = {
+      {42, 0, {0xc621fbcd16d92688, 0x705a5661a791ffc1, 0xdbcd12c26eda1624, 0xb286b60e1600888d}},
+      {1000, 0, {0x857989253426fdaf, 0x9a956118d932230d, 0x788fa441d18beed0, 0x34080ea2356c3afb}},
+      {1099511627783,
+       3,
+       {0x9e6592b891c488c9, 0x55450b54052ded62, 0x914f90691b14cae9, 0x60b7afcde46de772}},
+      {0, 0, {0xa30febcfd9c2825f, 0x4510bdf882d9d721, 0x0a7d3da94ecde8b8, 0x43b27b61342f01d}},
+  };
+  for (const Case& c : cases) {
+    Pcg64 generator(c.seed, c.epoch);
+    for (const std::uint64_t raw : c.raw) EXPECT_EQ(generator.next64(), raw);
+  }
+}
+
+TEST(Random, Pcg64IntegersTakeThe32Or64BitPathOfTheirRange) {
+  Pcg64 generator(1000, 5);
+  const std::uint64_t one = 1;
+  const std::uint64_t ranges[] = {1,
+                                  10,
+                                  (one << 32) - 1,
+                                  one << 32,
+                                  (one << 32) + 1,
+                                  (one << 40) + 3,
+                                  3,
+                                  one << 63,
+                                  7,
+                                  (one << 31) + 1,
+                                  (one << 31) + 1,
+                                  (one << 31) + 1,
+                                  2};
+  std::vector<std::uint64_t> drawn;
+  for (const std::uint64_t n : ranges) drawn.push_back(generator.integers(n));
+  EXPECT_THAT(drawn, ElementsAre(0, 8, 1932597298, 2240147767, 715108307, 390634598040, 0,
+                                 2039105506799195311, 1, 70642550, 1861350511, 1104417951, 1));
+}
+
+TEST(Random, Pcg64RejectsUnevenDrawsAsNumpyDoes) {
+  // Three draws of ten are rejected for this range.
+  Pcg64 generator(7, 11);
+  std::uint64_t dot = 0;
+  for (std::uint64_t i = 1; i <= 1000; ++i) dot += generator.integers(3000000001) * i;
+  EXPECT_EQ(dot, 749966131626753);
+}
+
+TEST(Random, Pcg64KeepsTheHighHalfAcross64BitDraws) {
+  Pcg64 generator(1000, 7);
+  EXPECT_EQ(generator.integers(1000), 477u);
+  EXPECT_EQ(generator.next64(), 0xdddd5aed03bc8772);
+  EXPECT_EQ(generator.integers(1000), 214u);
+  EXPECT_EQ(generator.integers(1000), 941u);
+  EXPECT_EQ(generator.integers(std::uint64_t{1} << 40), 857100732006u);
+}
+
+TEST(Random, Pcg64ShufflesAsNumpyAndLeavesTheGeneratorWhereNumpyLeavesIt) {
+  struct Case {
+    std::size_t size;
+    std::vector<std::int64_t> first;  // at most 17 of the shuffled 0, 1, 2, ...
+    std::int64_t dot;
+    std::uint64_t integer, raw;  // integers(2^20), then the next raw output
+  };
+  const Case cases[] = {
+      {0, {}, 0, 500629, 0xdddd5aed03bc8772},
+      {1, {0}, 0, 500629, 0xdddd5aed03bc8772},
+      {2, {0, 1}, 1, 225078, 0xdddd5aed03bc8772},
+      {3, {0, 2, 1}, 4, 15304, 0xf4302a9ff11da42e},
+      {17,
+       {5, 3, 14, 7, 4, 1, 9, 8, 10, 11, 0, 12, 6, 15, 2, 16, 13},
+       1237,
+       642348,
+       0x69178ba5f79f6c85},
+      {1000,
+       {201, 359, 181, 635, 490, 543, 297, 865, 938, 961, 310, 480, 472, 526, 349, 733, 966},
+       251908051,
+       729374,
+       0xa1acd5ee220226cb},
+  };
+  for (const Case& c : cases) {
+    Pcg64 generator(1000, 7), dry(1000, 7);
+    std::vector<std::int64_t> values(c.size);
+    std::iota(values.begin(), values.end(), 0);
+    generator.shuffle(std::span(values));
+    dry.discard_shuffle(c.size);
+    EXPECT_EQ(generator, dry);
+    std::int64_t dot = 0;
+    for (std::size_t i = 0; i < c.size; ++i) dot += values[i] * static_cast<std::int64_t>(i);
+    EXPECT_EQ(dot, c.dot);
+    values.resize(c.first.size());
+    EXPECT_EQ(values, c.first);
+    EXPECT_EQ(generator.integers(std::uint64_t{1} << 20), c.integer);
+    EXPECT_EQ(generator.next64(), c.raw);
+  }
+}
+
 TEST(Random, Mt19937GivesNumpysWordsAcrossARefill) {
   // numpy.random.RandomState(seed).randint(0, 2**32, dtype=uint32)
   Mt19937 generator(12345);

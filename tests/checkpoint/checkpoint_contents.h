@@ -9,6 +9,7 @@
 #include "lerobot/checkpoint/checkpoint_writer.h"
 #include "lerobot/checkpoint/layout.h"
 #include "lerobot/checkpoint/training_state.h"
+#include "lerobot/config/run_folder.h"
 #include "lerobot/serialization/safetensors.h"
 
 namespace lerobot::checkpoint {
@@ -16,12 +17,12 @@ namespace lerobot::checkpoint {
 /// `tensors` go into model.safetensors.
 inline std::vector<FileEntry> small_checkpoint(std::int64_t step,
                                                const serialization::NamedTensors& tensors) {
-  const fs::path model(kPretrainedModelFolder), state(kTrainingStateFolder);
+  const fs::path model(config::kPretrainedModelFolder), state(config::kTrainingStateFolder);
   TrainingStep training_step;
   training_step.step = step;
   return {
-      json_file(model / kPolicyConfigFile, Json{{"type", "act"}}),
-      json_file(model / kTrainConfigFile, Json{{"seed", 1}}),
+      json_file(model / config::kPolicyConfigFile, Json{{"type", "act"}}),
+      json_file(model / config::kTrainConfigFile, Json{{"seed", 1}}),
       tensor_file(model / kModelFile, tensors, {{"format", "pt"}}),
       json_file(state / kTrainingStepFile, to_json(training_step)),
       tensor_file(state / kRngStateFile, {}),
@@ -36,7 +37,8 @@ inline serialization::NamedTensors small_tensors(double value) {
 
 /// The value that small_tensors() had in this checkpoint.
 inline float value_in(const fs::path& checkpoint) {
-  const serialization::SafetensorsFile file(checkpoint / kPretrainedModelFolder / kModelFile);
+  const serialization::SafetensorsFile file(checkpoint / config::kPretrainedModelFolder /
+                                            kModelFile);
   return file.tensor("b").const_data_ptr<float>()[0];
 }
 

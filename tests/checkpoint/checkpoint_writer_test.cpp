@@ -282,7 +282,7 @@ TEST_F(Writer, AKillAtAnyMomentLeavesCompleteCheckpointsOnly) {
     bool any = false;
     for (const auto& name : names()) {
       if (name.starts_with('.')) ++interrupted;
-      if (!parse_step_folder_name(name)) continue;
+      if (!config::parse_step_folder_name(name)) continue;
       any = true;
       EXPECT_EQ(missing_part(checkpoints() / name), std::nullopt) << name;
     }

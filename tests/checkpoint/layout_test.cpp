@@ -17,7 +17,7 @@ using ::testing::Optional;
 /// <output>/checkpoints with complete checkpoints of steps 10 and 20.
 class Layout : public TestFolder {
  protected:
-  Layout() : output_(folder_ / "run"), checkpoints_(output_ / kCheckpointsFolder) {
+  Layout() : output_(folder_ / "run"), checkpoints_(output_ / config::kCheckpointsFolder) {
     CheckpointWriter writer(checkpoints_, 100);
     for (const int step : {10, 20}) writer.save(step, small_checkpoint(step, small_tensors(step)));
   }
@@ -26,16 +26,6 @@ class Layout : public TestFolder {
   fs::path output_;
   fs::path checkpoints_;
 };
-
-TEST_F(Layout, FolderNamesHaveTheDigitsOfTheTotal) {
-  EXPECT_EQ(step_folder_name(40, 100), "000040");
-  EXPECT_EQ(step_folder_name(40, 999'999), "000040");
-  EXPECT_EQ(step_folder_name(40, 1'000'000), "0000040");
-  EXPECT_EQ(parse_step_folder_name("000040"), 40);
-  EXPECT_EQ(parse_step_folder_name("0000040"), 40);
-  for (const char* name : {"", "40", "last", "00004x", "-00040", ".000040", "99999999999999999999"})
-    EXPECT_EQ(parse_step_folder_name(name), std::nullopt) << name;
-}
 
 TEST_F(Layout, LastIsARelativeLink) {
   EXPECT_EQ(fs::read_symlink(step("last")), "000020");
@@ -51,8 +41,6 @@ TEST_F(Layout, LastMayBeATextFile) {
   write("run/checkpoints/last", "000010\n");
   EXPECT_THAT(read_last(checkpoints_), Optional(step("000010")));
   EXPECT_THAT(latest_checkpoint(checkpoints_), Optional(step("000010")));
-  EXPECT_EQ(resolve_checkpoint(step("last")), step("000010"));
-  EXPECT_EQ(resolve_pretrained_model(step("last")), step("000010/pretrained_model"));
   // And becomes a link again at the next save.
   EXPECT_TRUE(point_last_at(checkpoints_, "000020"));
   EXPECT_EQ(fs::read_symlink(step("last")), "000020");
@@ -63,9 +51,6 @@ TEST_F(Layout, ATextFileThatNamesNoStepIsNoPointer) {
     fs::remove(step("last"));
     write("run/checkpoints/last", text);
     EXPECT_EQ(read_last(checkpoints_), std::nullopt) << text;
-    EXPECT_THAT(error_of([&] { resolve_checkpoint(step("last")); }),
-                AllOf(HasSubstr("names no checkpoint"), HasSubstr("000020")))
-        << text;
   }
 }
 
@@ -91,9 +76,6 @@ TEST_F(Layout, ARealFolderNamedLastIsNeverTouched) {
   CheckpointWriter(checkpoints_, 100).save(30, small_checkpoint(30, small_tensors(30)));
   EXPECT_THAT(latest_checkpoint(checkpoints_), Optional(step("000030")));
   EXPECT_EQ(read_text_file(step("last") / "keep.txt"), "mine");
-  // A copy of a checkpoint under that name can be resumed like any other.
-  fs::copy(step("000010"), step("last"), fs::copy_options::recursive);
-  EXPECT_EQ(resolve_checkpoint(step("last")), step("last"));
 }
 
 TEST_F(Layout, ADanglingLastFallsBackToTheHighestStep) {
@@ -101,9 +83,6 @@ TEST_F(Layout, ADanglingLastFallsBackToTheHighestStep) {
   fs::create_symlink("000099", step("last"));
   EXPECT_EQ(read_last(checkpoints_), std::nullopt);
   EXPECT_THAT(latest_checkpoint(checkpoints_), Optional(step("000020")));
-  EXPECT_THAT(error_of([&] { resolve_checkpoint(step("last")); }),
-              AllOf(HasSubstr("a link to 000099, which does not exist"),
-                    HasSubstr("newest complete checkpoint there is"), HasSubstr("000020")));
   EXPECT_TRUE(point_last_at(checkpoints_, "000010"));
   EXPECT_THAT(read_last(checkpoints_), Optional(step("000010")));
 }
@@ -127,6 +106,14 @@ TEST_F(Layout, AnIncompleteCheckpointIsPassedOver) {
   EXPECT_EQ(missing_part(step("000099")), "pretrained_model/config.json");
 }
 
+TEST_F(Layout, WhatLacksAPartIsNotResumedAndTheNextBestIsNamed) {
+  require_complete(step("000020"));
+  fs::remove(step("000020/training_state/rng_state.safetensors"));
+  EXPECT_THAT(error_of([&] { require_complete(step("000020")); }),
+              AllOf(HasSubstr("rng_state.safetensors is missing or cut off"),
+                    HasSubstr("newest complete one"), HasSubstr("000010")));
+}
+
 TEST_F(Layout, AFileCutOffByAKillCountsAsMissing) {
   for (const char* file : {"pretrained_model/model.safetensors", "pretrained_model/config.json",
                            "training_state/optimizer_state.safetensors"}) {
@@ -141,13 +128,13 @@ TEST_F(Layout, AFileCutOffByAKillCountsAsMissing) {
 }
 
 TEST_F(Layout, ShardsCountWhenTheirMetadataIsThere) {
-  const fs::path model = step("000020") / kPretrainedModelFolder;
+  const fs::path model = step("000020") / config::kPretrainedModelFolder;
   fs::create_directories(model / kShardedModelFolder);
   EXPECT_EQ(missing_part(step("000020")), "pretrained_model/pytorch_model_fsdp_0/.metadata");
   write(model / kShardedModelFolder / ".metadata", "");
   fs::remove(model / kModelFile);  // checkpoint_format=dcp has none
   EXPECT_EQ(missing_part(step("000020")), std::nullopt);
-  const fs::path state = step("000020") / kTrainingStateFolder;
+  const fs::path state = step("000020") / config::kTrainingStateFolder;
   fs::create_directories(state / kShardedOptimizerFolder);
   EXPECT_EQ(missing_part(step("000020")), "training_state/optimizer_0/.metadata");
   write(state / kShardedOptimizerFolder / ".metadata", "");
@@ -157,62 +144,6 @@ TEST_F(Layout, ShardsCountWhenTheirMetadataIsThere) {
 TEST_F(Layout, CheckpointsOfLeRobotAreComplete) {
   for (const char* name : {"state_single/000040", "state_accum/000008", "state_sched/000006"})
     EXPECT_EQ(missing_part(test_data("checkpoints") / name), std::nullopt) << name;
-}
-
-TEST_F(Layout, EveryWayToNameACheckpointWorks) {
-  const fs::path wanted = step("000020");
-  for (const fs::path& given :
-       {wanted / "pretrained_model/train_config.json", wanted / "pretrained_model",
-        wanted / "pretrained_model/", wanted, wanted / "", wanted / "../000020", checkpoints_,
-        checkpoints_ / "", output_})
-    EXPECT_EQ(resolve_checkpoint(given), wanted) << given;
-  EXPECT_EQ(resolve_checkpoint(step("last")), wanted);
-  EXPECT_EQ(resolve_checkpoint(step("last") / ""), wanted);
-  EXPECT_TRUE(fs::equivalent(
-      resolve_checkpoint(step("last") / "pretrained_model/train_config.json"), wanted));
-  EXPECT_EQ(resolve_checkpoint(step("000010")), step("000010"));
-  for (const fs::path& given : {wanted / "pretrained_model", wanted, checkpoints_, output_,
-                                wanted / "pretrained_model/config.json", step("last")})
-    EXPECT_EQ(resolve_pretrained_model(given), wanted / "pretrained_model") << given;
-}
-
-TEST_F(Layout, RelativePathsFromInsideWork) {
-  const fs::path before = fs::current_path();
-  const auto from = [&](const fs::path& where, const char* given) {
-    fs::current_path(where);
-    const fs::path found = fs::absolute(resolve_checkpoint(given)).lexically_normal();
-    fs::current_path(before);
-    return found;
-  };
-  EXPECT_EQ(from(step("000020/pretrained_model"), "train_config.json"), step("000020"));
-  EXPECT_EQ(from(step("000020/pretrained_model"), "."), step("000020"));
-  EXPECT_EQ(from(step("000020/pretrained_model"), "./"), step("000020"));
-  EXPECT_EQ(from(step("000020/pretrained_model"), ".."), step("000020/"));
-  EXPECT_EQ(from(checkpoints_, "last"), step("000020"));
-  EXPECT_EQ(from(checkpoints_, "."), step("000020"));
-  EXPECT_EQ(from(folder_, "run"), step("000020"));
-}
-
-TEST_F(Layout, WhatCannotBeResumedIsExplained) {
-  EXPECT_THAT(error_of([&] { resolve_checkpoint(folder_ / "absent"); }),
-              HasSubstr("absent: does not exist"));
-  EXPECT_THAT(error_of([&] { resolve_checkpoint(folder_); }),
-              AllOf(HasSubstr("holds no complete checkpoint"), HasSubstr("train_config.json")));
-  EXPECT_THAT(error_of([&] { resolve_checkpoint(write("note.txt", "x")); }),
-              HasSubstr("holds no complete checkpoint"));
-  write("policy/config.json", "{}");
-  EXPECT_THAT(error_of([&] { resolve_checkpoint(folder_ / "policy"); }),
-              AllOf(HasSubstr("without training state"), HasSubstr("--policy.path")));
-  EXPECT_EQ(resolve_pretrained_model(folder_ / "policy"), folder_ / "policy");
-  fs::remove(step("000020/training_state/rng_state.safetensors"));
-  EXPECT_THAT(error_of([&] { resolve_checkpoint(step("000020")); }),
-              AllOf(HasSubstr("rng_state.safetensors is missing or cut off"),
-                    HasSubstr("newest complete checkpoint"), HasSubstr("000010")));
-  EXPECT_THAT(error_of([&] { resolve_pretrained_model(folder_ / "run/nothing"); }),
-              HasSubstr("does not exist"));
-  fs::create_directories(folder_ / "empty");
-  EXPECT_THAT(error_of([&] { resolve_pretrained_model(folder_ / "empty"); }),
-              HasSubstr("holds no policy"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lerobot/config/command_line.h"
 
-#include "tests/config/act_like_config.h"
+#include "lerobot/base/files.h"
+#include "tests/config/command_lines.h"
 
 namespace lerobot::config::test {
 namespace {
@@ -180,6 +181,22 @@ TEST(CommandLine, ResumeNamesTheCheckpointAndItsWeights) {
   EXPECT_THAT(line.config.policy->pretrained_path, Optional(checkpoint + "/pretrained_model"));
   EXPECT_EQ(std::get<AdamWConfig>(*line.config.optimizer).lr, 1e-5);
   EXPECT_THAT(line.notices, IsEmpty());
+}
+
+TEST(CommandLine, ResumeWorksFromInsideTheCheckpoint) {
+  const fs::path before = fs::current_path();
+  const std::string checkpoint = kCheckpoints + "/state_single/000040";
+  for (const auto& [folder, given] :
+       {std::pair{"/pretrained_model", "train_config.json"}, std::pair{"/pretrained_model", "."},
+        std::pair{"/pretrained_model", ".."}, std::pair{"", "pretrained_model"}, std::pair{"", "."},
+        std::pair{"/..", "last"}, std::pair{"/..", "./000040/"}}) {
+    fs::current_path(checkpoint + folder);
+    const TrainCommandLine line = parse({"--resume=true", std::string("--config_path=") + given});
+    const fs::path found = fs::absolute(*line.config.checkpoint_path).lexically_normal();
+    fs::current_path(before);
+    EXPECT_TRUE(fs::equivalent(found, checkpoint)) << given << ": " << found;
+    EXPECT_FALSE(found.filename().empty()) << found;
+  }
 }
 
 TEST(CommandLine, PolicyPathReadsTheFolderAndFlagsOverride) {

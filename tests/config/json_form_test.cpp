@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "lerobot/base/files.h"
-#include "tests/config/act_like_config.h"
+#include "tests/config/command_lines.h"
 
 namespace lerobot::config::test {
 namespace {
@@ -91,10 +91,14 @@ TEST(JsonForm, FieldsKeepLeRobotsOrder) {
 }
 
 TEST(JsonForm, DilationMayBeANumberAsLeRobotWritesItAfterALoad) {
-  EXPECT_TRUE(act(parse(plain({"--policy.replace_final_stride_with_dilation=1"})))
-                  .replace_final_stride_with_dilation);
-  EXPECT_FALSE(act(parse(plain({"--policy.replace_final_stride_with_dilation=0"})))
-                   .replace_final_stride_with_dilation);
+  const auto dilation = [](const std::string& value) {
+    const TrainCommandLine line = parse(
+        plain({"--policy.vision_backbone=resnet50", "--policy.pretrained_backbone_weights=null",
+               "--policy.replace_final_stride_with_dilation=" + value}));
+    return act(line).replace_final_stride_with_dilation;
+  };
+  EXPECT_TRUE(dilation("1"));
+  EXPECT_FALSE(dilation("0"));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include "lerobot/config/nearest_name.h"
 #include "lerobot/config/text_value.h"
 #include "lerobot/config/train_options.h"
-#include "tests/config/act_like_config.h"
+#include "tests/config/command_lines.h"
 
 namespace lerobot::config::test {
 namespace {
@@ -35,7 +35,7 @@ TEST(Options, EveryHelpTextBelongsToAMember) {
 TEST(Options, DefaultsAreWithinTheirLimits) {
   std::vector<Problem> problems;
   TrainConfig config;
-  config.policy = std::make_shared<ActLikeConfig>();
+  config.policy = std::make_shared<policy::ActConfig>();
   Codec<TrainConfig>::check(problems, "", config, {});
   for (const PolicyType& type : policies()) type.check(problems, "policy", *type.make());
   for (const Problem& problem : problems) ADD_FAILURE() << problem.message;

@@ -3,14 +3,16 @@
 #include <fstream>
 #include <unistd.h>
 
-#include "tests/config/act_like_config.h"
+#include "tests/config/command_lines.h"
 
 namespace lerobot::config::test {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 struct Refusal {
   const char* word;
@@ -45,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "given as a whole: --policy.input_features='{name: value}'"},
         Refusal{"--checkpoint_path=/x",
                 "--checkpoint_path=/x: is set by a resumed run itself; pass --config_path"},
-        Refusal{"--resume", "--resume: needs a value, for instance --resume=true"},
+        Refusal{"--resume", "--resume: needs a value: --resume=VALUE"},
         Refusal{"word", "word: unexpected; options are --name=value"},
         Refusal{"-x", "-x: unexpected; options are --name=value"},
         Refusal{"--=1", "--=1: unexpected; options are --name=value"},
@@ -111,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "--dataset.eval_split=1.0: expected a number at least 0 and below 1"},
         Refusal{"--policy.chunk_size=0",
                 "--policy.chunk_size=0: expected an integer at least 1\n"
-                "--policy.n_action_steps=100: must be at most policy.chunk_size=0"},
+                "--policy.n_action_steps: at most policy.chunk_size (0) can be executed of one "
+                "prediction, found 100"},
         Refusal{"--policy.dropout=1",
                 "--policy.dropout=1.0: expected a number at least 0 and below 1"},
         Refusal{"--optimizer.lr=-1", "--optimizer.lr=-1.0: expected a number at least 0"},
@@ -176,8 +179,12 @@ INSTANTIATE_TEST_SUITE_P(
             "--rename_map: needs a pretrained policy (--policy.path): a new one takes its names "
             "from the dataset"},
         Refusal{"--policy.n_action_steps=200",
-                "--policy.n_action_steps=200: must be at most policy.chunk_size=100"},
+                "--policy.n_action_steps: at most policy.chunk_size (100) can be executed of one "
+                "prediction, found 200"},
         Refusal{"--policy.device=", "--policy.device=: expected cpu, cuda, cuda:N or null"},
+        Refusal{"--policy.device=gpu", "--policy.device=gpu: expected cpu, cuda, cuda:N or null"},
+        Refusal{"--policy.device=cuda:x",
+                "--policy.device=cuda:x: expected cpu, cuda, cuda:N or null"},
         Refusal{"--use_policy_training_preset=false",
                 "--optimizer.type is required with --use_policy_training_preset=false\n"
                 "--scheduler.type is required with --use_policy_training_preset=false"},
@@ -210,7 +217,6 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Capabilities, OneWrongWord,
     ::testing::Values(
-        Refusal{"--dataset.streaming=true", "--dataset.streaming=true is not supported yet"},
         Refusal{"--policy.push_to_hub=true",
                 "--policy.push_to_hub=true is not supported yet: pass --policy.push_to_hub=false"},
         Refusal{"--save_checkpoint_to_hub=true",
@@ -270,17 +276,28 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--accelerator.activation_checkpointing.mode=full",
                 "--accelerator.activation_checkpointing.mode=full is not supported yet"},
         Refusal{"--dataset.root=hf://buckets/a/b",
-                "--dataset.root=hf://buckets/a/b is not supported yet: pass a local folder"},
+                "--dataset.root=hf://buckets/a/b is not supported yet: pass a local folder or an "
+                "http(s):// URL"},
+        Refusal{"--dataset.root=http://host/dataset",
+                "--dataset.root=http://host/dataset can only be streamed: add "
+                "--dataset.streaming=true"},
         Refusal{"--dataset.image_transforms={enable: true, tfs: {a: {type: GaussianBlur}}}",
                 "--dataset.image_transforms.tfs['a'].type=GaussianBlur is not supported yet; there "
                 "are ColorJitter, SharpnessJitter, RandomAffine and Identity"}));
 
-TEST(Refusals, BucketsNeedStreamingAndStreamingIsNotThereYet) {
+TEST(Refusals, BucketsNeedStreamingAndAreNotThereYet) {
   EXPECT_EQ(problems(plain({"--dataset.repo_type=bucket", "--dataset.streaming=true"})),
-            "--dataset.streaming=true is not supported yet\n"
             "--dataset.repo_type=bucket is not supported yet");
   EXPECT_THAT(problems(plain({"--dataset.repo_type=bucket"})),
               HasSubstr("--dataset.repo_type=bucket: needs --dataset.streaming=true"));
+}
+
+TEST(Refusals, AStreamHasNoHeldOutEpisodes) {
+  EXPECT_EQ(problems(plain({"--dataset.streaming=true", "--dataset.root=https://host/dataset"})),
+            "");
+  EXPECT_EQ(problems(plain({"--dataset.streaming=true", "--dataset.eval_split=0.1"})),
+            "--dataset.eval_split=0.1: needs a dataset that is not streamed; pass "
+            "--dataset.eval_split=0 or --dataset.streaming=false");
 }
 
 TEST(Refusals, WhatLeRobotAcceptsWithoutEffectIsAcceptedToo) {
@@ -294,16 +311,16 @@ TEST(Refusals, WhatLeRobotAcceptsWithoutEffectIsAcceptedToo) {
 }
 
 TEST(Refusals, EverythingWrongIsReportedAtOnce) {
-  EXPECT_EQ(problems({"--batch_sze=8", "--steps=many", "--seed=-1", "--dataset.streaming=true",
+  EXPECT_EQ(problems({"--batch_sze=8", "--steps=many", "--seed=-1", "--save_checkpoint_to_hub=true",
                       "extra", "--resume"}),
             "extra: unexpected; options are --name=value\n"
-            "--resume: needs a value, for instance --resume=true\n"
+            "--resume: needs a value: --resume=VALUE\n"
             "--batch_sze=8: unknown option; did you mean --batch_size?\n"
             "--steps=many: expected an integer\n"
             "--seed=-1: expected an integer at least 0 and at most 4294967295\n"
             "--dataset.repo_id is required: the name of the dataset, OWNER/NAME\n"
             "--policy.type or --policy.path is required\n"
-            "--dataset.streaming=true is not supported yet");
+            "--save_checkpoint_to_hub=true is not supported yet");
 }
 
 TEST(Refusals, WhatIsMissingIsNamed) {
@@ -319,6 +336,17 @@ TEST(Refusals, WhatIsMissingIsNamed) {
             "--policy.type=actt: expected one of act, diffusion");
   EXPECT_EQ(problems({"--dataset.repo_id=a/b", "--policy.type=pi0", "--policy.chunk_size=5"}),
             "--policy.type=pi0: expected one of act, diffusion (pi0 is not supported yet)");
+}
+
+TEST(Refusals, WhatAnUnreadFileMayHoldIsNotReportedAsMissing) {
+  for (const char* word : {"--config_path=nowhere.json", "--config_path=nowhere"})
+    EXPECT_THAT(problems({word, "--resume=true"}),
+                AllOf(StartsWith(word), HasSubstr("no such file"), Not(HasSubstr("required"))));
+  EXPECT_EQ(problems({"--resume=true"}),
+            "--resume=true: needs --config_path=OUTPUT_DIR/checkpoints/last");
+  EXPECT_THAT(problems({"--policy.path=nowhere", "--dataset.repo_id=a/b"}),
+              AllOf(HasSubstr("no such folder"), Not(HasSubstr("required"))));
+  EXPECT_THAT(problems({"--policy.path=nowhere"}), HasSubstr("--dataset.repo_id is required"));
 }
 
 TEST(Refusals, DamagedWordsAreRefusedAndNothingElseHappens) {
@@ -392,13 +420,13 @@ TEST_F(Files, UnknownDuplicatedAndWrongFieldsAreNamedWithTheFile) {
 }
 
 TEST_F(Files, AValueOutOfRangeIsNamedWithTheFileThatGaveIt) {
-  const std::string file =
-      write("train.yaml",
-            "dataset:\n  repo_id: a/b\n  streaming: true\nbatch_size: 0\npolicy: {type: act}\n");
+  const std::string file = write("train.yaml",
+                                 "dataset:\n  repo_id: a/b\n  repo_type: bucket\n  streaming: "
+                                 "true\nbatch_size: 0\npolicy: {type: act}\n");
   EXPECT_EQ(problems({"--config_path=" + file}),
             file + ": batch_size=0: expected an integer at least 1\n" +  //
-                file + ": dataset.streaming=true is not supported yet");
-  EXPECT_EQ(problems({"--config_path=" + file, "--batch_size=-1", "--dataset.streaming=false"}),
+                file + ": dataset.repo_type=bucket is not supported yet");
+  EXPECT_EQ(problems({"--config_path=" + file, "--batch_size=-1", "--dataset.repo_type=dataset"}),
             "--batch_size=-1: expected an integer at least 1");
 }
 

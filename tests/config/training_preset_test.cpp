@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "lerobot/base/files.h"
-#include "tests/config/act_like_config.h"
+#include "tests/config/command_lines.h"
 
 namespace lerobot::config::test {
 namespace {

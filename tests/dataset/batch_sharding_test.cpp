@@ -52,6 +52,25 @@ TEST(BatchSharding, FillerRepeatsADatasetThatIsSmallerThanOneStep) {
   EXPECT_THAT(BatchSharder(3, 4, 2, 1).positions(0), ElementsAre(1, 2, 0, 1));
 }
 
+TEST(BatchSharding, AStepCoversTheSamePositionsHoweverManyRanksShareThem) {
+  for (const std::int64_t samples : {1, 5, 12, 43, 100})
+    for (const std::int64_t first : {std::int64_t{0}, samples / 2}) {
+      std::vector<Frames> reference;
+      for (const std::int64_t world : {2, 1, 3, 4, 12}) {
+        std::vector<Frames> steps;
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+          const BatchSharder sharder(samples, 12 / world, world, rank, first, true);
+          steps.resize(static_cast<std::size_t>(sharder.batches_per_epoch()));
+          for (std::size_t step = 0; step < steps.size(); ++step)
+            for (const std::int64_t at : sharder.positions(static_cast<std::int64_t>(step)))
+              steps[step].push_back(at);
+        }
+        if (reference.empty()) reference = steps;
+        EXPECT_EQ(steps, reference) << samples << " samples from " << first << ", world " << world;
+      }
+    }
+}
+
 TEST(BatchSharding, PositionsAfterAStepAreThoseOfLeRobot) {
   const Json oracle = read_json_file(LEROBOT_TEST_DATA "/oracles/sampler_oracle.json");
   ASSERT_FALSE(oracle["resume"].empty());

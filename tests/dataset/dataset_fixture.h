@@ -21,22 +21,12 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
 #include "lerobot/base/json.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::dataset {
 
 inline fs::path fixture(const std::string& dataset) {
   return fs::path(LEROBOT_TEST_DATA) / "datasets" / dataset;
-}
-
-/// The message of the Error that `action` throws; a test failure when it throws none.
-inline std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 using TableEdit = std::function<std::shared_ptr<arrow::Table>(std::shared_ptr<arrow::Table>)>;

@@ -26,11 +26,11 @@ std::shared_ptr<const MapDataset> open_dataset(const fs::path& root, MapDatasetO
 std::unique_ptr<BatchBuffer> read_rows(const MapDataset& dataset,
                                        const std::vector<std::int64_t>& positions) {
   video::DecoderCache decoders(16);
-  auto buffer = dataset.allocate(static_cast<std::int64_t>(positions.size()));
+  auto buffer = dataset.layout().allocate(static_cast<std::int64_t>(positions.size()));
   for (std::size_t row = 0; row < positions.size(); ++row) {
     const auto at = static_cast<std::int64_t>(row);
     dataset.fill_values(positions[row], at, *buffer);
-    for (std::size_t camera = 0; camera < dataset.cameras(); ++camera)
+    for (std::size_t camera = 0; camera < dataset.layout().cameras(); ++camera)
       dataset.fill_camera(camera, positions[row], at, *buffer, decoders);
   }
   return buffer;
@@ -123,13 +123,13 @@ TEST_P(DecodedFrames, EqualTorchcodecsToTheByte) {
   std::vector<std::int64_t> positions;
   for (std::int64_t i = 0; i < dataset->size(); ++i) positions.push_back(i);
   const auto buffer = read_rows(*dataset, positions);
-  for (std::size_t camera = 0; camera < dataset->cameras(); ++camera) {
-    const Json& expected = oracle[name + "." + dataset->camera_name(camera)];
+  for (std::size_t camera = 0; camera < dataset->layout().cameras(); ++camera) {
+    const Json& expected = oracle[name + "." + dataset->layout().camera_name(camera)];
     ASSERT_EQ(expected.size(), positions.size());
     for (std::int64_t i = 0; i < dataset->size(); ++i)
-      EXPECT_EQ(sha256_hex(bytes_of(dataset->camera_row(camera, i, *buffer))),
+      EXPECT_EQ(sha256_hex(bytes_of(dataset->layout().camera_row(camera, i, *buffer))),
                 expected[static_cast<std::size_t>(i)].get<std::string>())
-          << dataset->camera_name(camera) << " frame " << i;
+          << dataset->layout().camera_name(camera) << " frame " << i;
   }
 }
 

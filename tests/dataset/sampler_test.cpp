@@ -11,6 +11,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/json.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::dataset {
 namespace {
@@ -23,12 +24,7 @@ const Frames kFrom{0, 12, 21, 36};
 const Frames kTo{12, 21, 36, 43};
 
 std::string message_of(const Frames& from, const Frames& to, SamplerOptions options) {
-  try {
-    EpisodeAwareSampler sampler(from, to, std::move(options));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return error_of([&] { EpisodeAwareSampler sampler(from, to, std::move(options)); });
 }
 
 TEST(Sampler, OrdersAreThoseOfLeRobot) {

@@ -61,11 +61,11 @@ void dump(const std::string& out, const std::string& root,
     std::iota(positions.begin(), positions.end(), 0);
   }
   lerobot::video::DecoderCache decoders(8);
-  const auto buffer = dataset->allocate(static_cast<std::int64_t>(positions.size()));
+  const auto buffer = dataset->layout().allocate(static_cast<std::int64_t>(positions.size()));
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const auto row = static_cast<std::int64_t>(i);
     dataset->fill_values(positions[i], row, *buffer);
-    for (std::size_t camera = 0; camera < dataset->cameras(); ++camera) {
+    for (std::size_t camera = 0; camera < dataset->layout().cameras(); ++camera) {
       dataset->fill_camera(camera, positions[i], row, *buffer, decoders);
     }
   }

@@ -15,6 +15,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/json.h"
 #include "lerobot/serialization/safetensors.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::optim {
 namespace {
@@ -24,16 +25,6 @@ using ::testing::HasSubstr;
 
 const std::vector<std::string> kNames{"a.weight", "a.bias", "late.weight", "never.weight",
                                       "b.weight"};
-
-template <class Callable>
-std::string message_of(Callable&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 nn::NamedTensors one_parameter() { return {{"w", at::ones({3}).set_requires_grad(true)}}; }
 
@@ -121,21 +112,6 @@ TEST(Ema, EveryMemoryOrderAndTypeGivesTheSameAverage) {
   EXPECT_TRUE(at::allclose(shadow[3].second.to(at::kFloat), shadow[0].second, 1e-5, 1e-6));
 }
 
-TEST(Ema, SwappingPutsTheAveragesIntoThePolicyAndBack) {
-  const auto parameters = one_parameter();
-  ExponentialMovingAverage average({}, parameters);
-  {
-    const c10::NoGradGuard no_grad;
-    parameters[0].second.fill_(5);
-  }
-  {
-    const ExponentialMovingAverage::Swapped swapped(average);
-    EXPECT_TRUE(at::equal(parameters[0].second.detach(), at::ones({3})));
-  }
-  EXPECT_TRUE(at::equal(parameters[0].second.detach(), at::ones({3}).mul_(5)));
-  EXPECT_TRUE(at::equal(average.shadow()[0].second, at::ones({3})));
-}
-
 TEST(Ema, ARestoredAverageContinuesExactly) {
   const auto straight = one_parameter(), resumed = one_parameter();
   ExponentialMovingAverage a({}, straight), b({}, resumed);
@@ -164,7 +140,7 @@ TEST(Ema, StatesThatDoNotFitAreRefusedAndChangeNothing) {
   const auto refuse = [&](auto change) {
     EmaState state = average.state();
     change(state);
-    return message_of([&] { average.load_state(state); });
+    return error_of([&] { average.load_state(state); });
   };
   EXPECT_THAT(refuse([](EmaState& s) { s.shadow_params.clear(); }),
               HasSubstr("1 tensors, found 0"));

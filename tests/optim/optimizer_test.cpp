@@ -23,6 +23,7 @@
 #include <gtest/gtest.h>
 
 #include "lerobot/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::optim {
 namespace {
@@ -38,16 +39,6 @@ const std::vector<std::string> kNames{"a.weight", "a.bias", "late.weight", "neve
                                       "b.weight"};
 constexpr std::size_t kFirstGroup = 3;
 constexpr int kSteps = 4;
-
-template <class Callable>
-std::string message_of(Callable&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 at::Tensor parameter_of(const at::Tensor& value) { return value.clone().set_requires_grad(true); }
 
@@ -362,12 +353,12 @@ struct SmallAdam {
   std::unique_ptr<Optimizer> optimizer =
       make_optimizer(config::AdamWConfig{}, one_group({{"w", parameter}}));
   std::string load(const serialization::NamedTensors& state) {
-    return message_of([&] { optimizer->load_state(state); });
+    return error_of([&] { optimizer->load_state(state); });
   }
   std::string load(const std::function<void(Json&)>& change) {
     Json groups = optimizer->param_groups();
     change(groups);
-    return message_of([&] { optimizer->load_param_groups(groups); });
+    return error_of([&] { optimizer->load_param_groups(groups); });
   }
 };
 
@@ -434,7 +425,7 @@ TEST(Optimizer, GroupsThatDoNotFitAreRefusedByKeyAndLeaveTheOptimizerAsItWas) {
   const auto sgd = make_optimizer(settings, {{}});
   Json groups = sgd->param_groups();
   groups[0]["momentum"] = 0.0;
-  EXPECT_THAT(message_of([&] { sgd->load_param_groups(groups); }),
+  EXPECT_THAT(error_of([&] { sgd->load_param_groups(groups); }),
               HasSubstr("\"momentum\" is 0, but this run's optimizer has 0.9"));
 }
 
@@ -466,7 +457,7 @@ TEST(Optimizer, NumbersThatTorchRefusesAreUsageErrors) {
   EXPECT_THAT(refuse(sgd, [](auto& c) { c.nesterov = true; }), HasSubstr("optimizer.nesterov"));
   std::vector<Group> groups(1);
   groups[0].lr = -0.5;
-  EXPECT_THAT(message_of([&] { make_optimizer(adamw, groups); }), HasSubstr("-0.5"));
+  EXPECT_THAT(error_of([&] { make_optimizer(adamw, groups); }), HasSubstr("-0.5"));
   const at::Tensor shared = parameter_of(at::ones({1}));
   EXPECT_THROW(make_optimizer(adamw, one_group({{"a", shared}, {"b", shared}})), InternalError);
 }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "lerobot/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::optim {
 namespace {
@@ -17,16 +18,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr const char* kCheckpoints = LEROBOT_TEST_DATA "/checkpoints/";
-
-template <class Callable>
-std::string message_of(Callable&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::unique_ptr<Optimizer> two_groups() {
   config::AdamWConfig config;
@@ -140,7 +131,7 @@ TEST(Scheduler, StatesThatDoNotFitAreRefusedAndChangeNothing) {
   const auto refuse = [&](const std::function<void(Json&)>& change) {
     Json state = scheduler.state();
     change(state);
-    return message_of([&] { scheduler.load_state(state); });
+    return error_of([&] { scheduler.load_state(state); });
   };
   EXPECT_THAT(refuse([](Json& s) { s = 3; }), HasSubstr("object"));
   EXPECT_THAT(refuse([](Json& s) { s.erase("base_lrs"); }), HasSubstr("\"base_lrs\" is missing"));

@@ -10,6 +10,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
 #include "lerobot/serialization/safetensors.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::policy {
 namespace {
@@ -31,12 +32,7 @@ class PretrainedBackbone : public testing::Test {
   }
 
   std::string load_error() {
-    try {
-      load_backbone_weights(model_, "resnet18", "IMAGENET1K_V1");
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_of([&] { load_backbone_weights(model_, "resnet18", "IMAGENET1K_V1"); });
   }
 
   const fs::path home_ = fs::temp_directory_path() / fmt::format("torch_home.{}", ::getpid());

@@ -15,6 +15,7 @@
 #include "lerobot/dataset/stats.h"
 #include "lerobot/processor/policy_processors.h"
 #include "lerobot/processor/steps.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::processor {
 namespace {
@@ -99,12 +100,9 @@ TEST(Normalizer, WarnsOnceAboutAConstantDimensionByNumber) {
 }
 
 std::string construction_error(NormalizationMode mode, dataset::DatasetStats statistics) {
-  try {
+  return error_of([&] {
     NormalizerStep(NormalizerStep::Direction::kNormalize, action_settings(mode), statistics);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 TEST(Normalizer, NamesTheFeatureAndTheStatisticThatIsMissing) {

@@ -11,6 +11,7 @@
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/dataset/stats.h"
 #include "lerobot/processor/policy_processors.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::processor {
 namespace {
@@ -46,12 +47,7 @@ class PipelineFiles : public testing::Test {
   }
 
   std::string load_error(const std::string& name, const StepOverrides& overrides = {}) {
-    try {
-      load_pipeline(directory_, name, overrides);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return error_of([&] { load_pipeline(directory_, name, overrides); });
   }
 
   fs::path directory_;

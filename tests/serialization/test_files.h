@@ -1,4 +1,4 @@
-// What the tests of serialization/ and checkpoint/ share: a scratch folder, whole files, messages.
+// What the tests of serialization/ and checkpoint/ share: a scratch folder, whole files.
 #pragma once
 
 #include <filesystem>
@@ -10,6 +10,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot {
 
@@ -38,16 +39,5 @@ class TestFolder : public ::testing::Test {
 };
 
 inline fs::path test_data(const fs::path& name) { return fs::path(LEROBOT_TEST_DATA) / name; }
-
-/// The message of the Error that `function` throws.
-template <class Function>
-std::string error_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 }  // namespace lerobot

@@ -132,6 +132,31 @@ TEST_F(Resume, OfACheckpointThatLeRobotWrote) {
   }
 }
 
+TEST_F(Resume, OfLeRobotsTwoProcessesInOneSeesTheirSamplesAtEveryStep) {
+  const fs::path run = output("lerobot");
+  fs::create_directories(run / "checkpoints");
+  fs::copy(data() / "checkpoints/state_ddp2/000004", run / "checkpoints/000004",
+           fs::copy_options::recursive);
+  ASSERT_EQ(train_program(resume(run / "checkpoints/000004",
+                                 {"--dataset.root=" + (data() / "datasets/toy_state").string(),
+                                  "--parallelism.dp_replicate=1", "--batch_size=8",
+                                  "--log_samples=true", "--steps=17"})),
+            0);
+  const auto rank0 = lines(data() / "logs/state_ddp2.rank0.jsonl");
+  const auto rank1 = lines(data() / "logs/state_ddp2.rank1.jsonl");
+  const auto actual = samples("lerobot");
+  ASSERT_EQ(actual.size(), 13u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    // Step 8 ends the epoch: its last row is the epoch's first sample once more.
+    Json both = rank0[i + 4]["index"];
+    for (const Json& index : rank1[i + 4]["index"]) both.push_back(index);
+    EXPECT_EQ(actual[i]["index"], both) << "step " << i + 5;
+  }
+  // The filled batches go on in a run that is resumed once more.
+  ASSERT_EQ(train_program(resume(run, {"--steps=24"})), 0);
+  for (const Json& line : samples("lerobot")) EXPECT_EQ(line["index"].size(), 8u);
+}
+
 TEST_F(Resume, OfARunWhoseFolderWasMoved) {
   ASSERT_EQ(train_program(with(small_act("before", "toy_state"), {"--steps=3"})), 0);
   fs::rename(output("before"), output("after"));

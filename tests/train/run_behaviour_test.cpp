@@ -13,48 +13,20 @@ namespace lerobot::train {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
-class Run : public RunTest {
- protected:
-  struct Outcome {
-    int code = -1;  // exit code, or minus the signal
-    std::string text;
-  };
-
-  /// Runs the program itself. After `signal_after` (if not empty) is in its output, sends `signal`.
-  Outcome run_program(const std::vector<std::string>& flags, const std::string& signal_after = "",
-                      int signal = 0) const {
-    const fs::path log = folder_ / "output.txt";
-    const pid_t child = ::fork();
-    if (child == 0) {
-      if (!std::freopen(log.c_str(), "w", stdout) || ::dup2(STDOUT_FILENO, STDERR_FILENO) < 0)
-        ::_exit(99);
-      const std::string program = std::string(LEROBOT_PROGRAM_DIR) + "/lerobot-train";
-      std::vector<const char*> arguments{program.c_str()};
-      for (const auto& flag : flags) arguments.push_back(flag.c_str());
-      arguments.push_back(nullptr);
-      ::execv(program.c_str(), const_cast<char* const*>(arguments.data()));
-      ::_exit(98);
-    }
-    if (signal != 0) {
-      for (int i = 0; i < 600; ++i) {
-        if (fs::exists(log) && read_text_file(log).find(signal_after) != std::string::npos) break;
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      }
-      ::kill(child, signal);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_text_file(log)};
-  }
-};
+class Run : public RunTest {};
 
 TEST_F(Run, RefusesAnOutputFolderThatExists) {
   fs::create_directories(output("taken"));
   const auto outcome = run_program(with(small_act("taken", "toy_state"), {"--steps=1"}));
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.text, HasSubstr("exists already and --resume is false"));
+  EXPECT_THAT(outcome.text, Not(HasSubstr("--resume=true")));
   EXPECT_TRUE(fs::is_empty(output("taken")));
+  fs::create_directories(checkpoint("taken", "000004"));
+  EXPECT_THAT(run_program(small_act("taken", "toy_state")).text,
+              HasSubstr("go on with --resume=true --config_path='" + output("taken").string()));
 }
 
 TEST_F(Run, RefusesAWrongCommandLineBeforeAnyWork) {
@@ -70,6 +42,21 @@ TEST_F(Run, FindsItsFilesUnderAPathWithSpaces) {
   EXPECT_THAT(output("a run").string(), HasSubstr(" "));
   EXPECT_EQ(train_program(with(small_act("a run", "toy_state"), {"--steps=1"})), 0);
   EXPECT_TRUE(fs::exists(checkpoint("a run", "000001") / "pretrained_model/model.safetensors"));
+}
+
+TEST_F(Run, SaysThatAFinishedRunHasNothingToDo) {
+  ASSERT_EQ(train_program(with(small_act("done", "toy_state"), {"--steps=1"})), 0);
+  const auto outcome = run_program({"--resume=true", "--config_path=" + output("done").string()});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.text, HasSubstr("Nothing to do: the checkpoint is at step 1, and --steps=1"));
+}
+
+TEST_F(Run, StartsAgainWithShortOpenMpWaitsAsTheSameProcess) {
+  ::setenv("OMP_DISPLAY_ENV", "verbose", 1);
+  const auto outcome = run_program({"--help"});
+  ::unsetenv("OMP_DISPLAY_ENV");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.text, HasSubstr("GOMP_SPINCOUNT = '1000'"));
 }
 
 TEST_F(Run, SaysWhatLeRobotSays) {
@@ -91,7 +78,9 @@ TEST_F(Run, StopsAfterTheStepOnSigintAndResumes) {
   const auto flags = with(small_act("run", "toy_state"), {"--steps=100000", "--save_freq=0"});
   const auto outcome = run_program(flags, "step:3 ", SIGINT);
   EXPECT_EQ(outcome.code, 130) << outcome.text;
-  EXPECT_THAT(outcome.text, HasSubstr("Go on with: lerobot-train --resume=true --config_path='"));
+  // With the program as it was called, so that the line can be pasted.
+  EXPECT_THAT(outcome.text, HasSubstr("Go on with: " LEROBOT_PROGRAM_DIR
+                                      "/lerobot-train --resume=true --config_path='"));
   const auto done = samples("run").size();
   EXPECT_TRUE(fs::exists(checkpoint("run", fmt::format("{:06}", done))));
   EXPECT_EQ(train_program(std::vector<std::string>{"--resume=true",

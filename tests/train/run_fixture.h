@@ -1,10 +1,15 @@
 // Runs of lerobot-train inside the test process, and what they leave behind.
 #pragma once
 
+#include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -83,6 +88,38 @@ class RunTest : public ::testing::Test {
   }
   std::vector<Json> samples(const std::string& run) const {
     return lines(output(run) / "samples.rank0.jsonl");
+  }
+
+  struct Outcome {
+    int code = -1;  // exit code, or minus the signal
+    std::string text;
+  };
+
+  /// Runs the program itself. After `signal_after` (if not empty) is in its output, sends `signal`.
+  Outcome run_program(const std::vector<std::string>& flags, const std::string& signal_after = "",
+                      int signal = 0) const {
+    const fs::path log = folder_ / "output.txt";
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (!std::freopen(log.c_str(), "w", stdout) || ::dup2(STDOUT_FILENO, STDERR_FILENO) < 0)
+        ::_exit(99);
+      const std::string program = std::string(LEROBOT_PROGRAM_DIR) + "/lerobot-train";
+      std::vector<const char*> arguments{program.c_str()};
+      for (const auto& flag : flags) arguments.push_back(flag.c_str());
+      arguments.push_back(nullptr);
+      ::execv(program.c_str(), const_cast<char* const*>(arguments.data()));
+      ::_exit(98);
+    }
+    if (signal != 0) {
+      for (int i = 0; i < 600; ++i) {
+        if (fs::exists(log) && read_text_file(log).find(signal_after) != std::string::npos) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      ::kill(child, signal);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_text_file(log)};
   }
 
   fs::path folder_;

@@ -85,6 +85,22 @@ TEST_F(DecoderCacheTest, TheDecoderWhosePositionSuitsBestIsTaken) {
   }
 }
 
+TEST_F(DecoderCacheTest, AnIdleDecoderThatKeepsNothingFreesItsVideoAndServesTheNext) {
+  const fs::path path = make_video(kOptions);
+  const std::vector<Bytes> reference = linear_decode(path, 96, 64);
+  DecoderCache cache(4, DecoderCache::Idle::kKeepsNothing);
+  Bytes out(3 * 96 * 64);
+  for (std::size_t frame : {7u, 2u, 3u}) {
+    auto file = VideoFile::open(path);
+    const FrameRequest request{time_of(*file, frame), out.data()};
+    cache.decode(file, PixelLayout::kRgbPlanes, {&request, 1}, kTolerance);
+    EXPECT_EQ(out, reference[frame]);
+    EXPECT_EQ(file.use_count(), 1);
+  }
+  EXPECT_EQ(cache.counters().opened, 1u);
+  EXPECT_EQ(cache.counters().rebound, 2u);
+}
+
 TEST_F(DecoderCacheTest, AnErrorLeavesTheCacheUsable) {
   const auto file = VideoFile::open(make_video(kOptions));
   DecoderCache cache(1);

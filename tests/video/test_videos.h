@@ -17,6 +17,7 @@
 #include "lerobot/base/files.h"
 #include "lerobot/video/packet_source.h"
 #include "lerobot/video/video_file.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::video {
 
@@ -31,17 +32,6 @@ inline void write_bytes(const fs::path& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
-}
-
-/// The message of the Error that `function` throws.
-template <class Function>
-std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 /// A fixture with a folder of its own, removed at the end.

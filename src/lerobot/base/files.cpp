@@ -138,6 +138,12 @@ void write_file_atomic(const fs::path& path, std::string_view text) {
   sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
+void make_directories(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) fail_system(error.value(), "{}: cannot create the directory", directory.string());
+}
+
 void sync_directory(const fs::path& directory) {
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some network file systems refuse to sync a directory; the rename itself has succeeded there.

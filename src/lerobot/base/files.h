@@ -78,6 +78,9 @@ class FileWriter {
 /// Replaces `path` by `text` as a unit: written beside it, flushed, renamed over it.
 void write_file_atomic(const fs::path& path, std::string_view text);
 
+/// Makes a directory and those above it that are missing. Throws SystemError naming `directory`.
+void make_directories(const fs::path& directory);
+
 /// Flushes a directory's entries to the device, so that a rename in it survives a power cut.
 void sync_directory(const fs::path& directory);
 

@@ -23,8 +23,6 @@ State& state() {
 
 constexpr std::string_view level_name(Level level) {
   switch (level) {
-    case Level::kDebug:
-      return "DEBUG";
     case Level::kInfo:
       return "INFO";
     case Level::kWarning:

@@ -10,7 +10,7 @@
 
 namespace lerobot::log {
 
-enum class Level { kDebug, kInfo, kWarning, kError };
+enum class Level { kInfo, kWarning, kError };
 
 /// A format string that remembers where the call stands.
 template <class... Args>
@@ -31,10 +31,6 @@ void set_line_hooks(void (*before)(), void (*after)());
 /// Writes one line to standard error. Thread-safe.
 void write(Level level, std::source_location where, std::string_view message);
 
-template <class... Args>
-void debug(Format<std::type_identity_t<Args>...> format, Args&&... args) {
-  write(Level::kDebug, format.where, fmt::format(format.text, std::forward<Args>(args)...));
-}
 template <class... Args>
 void info(Format<std::type_identity_t<Args>...> format, Args&&... args) {
   write(Level::kInfo, format.where, fmt::format(format.text, std::forward<Args>(args)...));

@@ -65,6 +65,32 @@ std::uint64_t epoch_seed(std::uint64_t seed, std::uint64_t epoch) {
   return SeedSequence(entropy).generate_uint64();
 }
 
+Pcg64::Pcg64(std::span<const std::uint64_t> entropy) {
+  // Four 64-bit words, each with its low half first: the state's high and low, the sequence's.
+  const auto halves = SeedSequence(entropy).generate_state(8);
+  const auto word = [&](std::size_t i) { return Word{halves[2 * i + 1]} << 32 | halves[2 * i]; };
+  const Word initial = word(0) << 64 | word(1);
+  increment_ = (word(2) << 64 | word(3)) << 1 | 1;
+  // pcg_setseq_128_srandom: from state 0 a step, the initial state added, a step.
+  state_ = (increment_ + initial) * kMultiplier + increment_;
+}
+
+Pcg64::Pcg64(std::uint64_t seed, std::uint64_t epoch)
+    : Pcg64(std::array<std::uint64_t, 2>{seed, epoch}) {}
+
+void Pcg64::discard_shuffle(std::uint64_t count) {
+  Pcg64 generator = *this;  // A local copy stays in registers.
+  std::uint64_t i = count == 0 ? 0 : count - 1;
+  for (; i > kLargest32; --i) generator.below_or_equal(i);
+  // Whether a draw is accepted is close to a coin toss, so that no branch depends on it.
+  while (i > 0) {
+    const auto mask = static_cast<std::uint32_t>(kLargest32 >> (std::countl_zero(i) - 32));
+    const std::uint64_t half_range = mask >> 1;
+    while (i > half_range) i -= (generator.next32() & mask) <= i;
+  }
+  *this = generator;
+}
+
 Mt19937::Mt19937(std::uint32_t seed) {
   words_[0] = seed;
   for (std::uint32_t i = 1; i < kWords; ++i)

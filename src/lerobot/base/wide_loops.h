@@ -1,9 +1,9 @@
 // For loops over arrays whose results are defined down to the rounding: compiled twice on x86, for
 // the baseline and for AVX2 with fused multiply-adds, in one binary that runs everywhere.
 //
-// A .cpp says LEROBOT_EXACT_LOOPS after its includes; writes a loop as a LEROBOT_ALWAYS_INLINE
-// template over kFused; calls it from a LEROBOT_WIDE function with true and from a plain one with
-// kBaselineFuses; and chooses by use_wide_loops().
+// A .cpp says LEROBOT_EXACT_LOOPS after its includes, writes a loop as a LEROBOT_ALWAYS_INLINE
+// function and calls it through run_widest(). A loop with multiply_add() is a template over kFused:
+// run_widest<loop<true>, loop<kBaselineFuses>>(...).
 #pragma once
 
 #define LEROBOT_ALWAYS_INLINE inline __attribute__((always_inline))
@@ -11,11 +11,14 @@
 // The compiler must not fuse on its own, and should vectorise whatever the build's level is.
 #if defined(__clang__)
 #define LEROBOT_EXACT_LOOPS _Pragma("clang fp contract(off)")
+#define LEROBOT_EXACT
 #elif defined(__GNUC__)
 #define LEROBOT_EXACT_LOOPS \
   _Pragma("GCC optimize(\"O3\", \"fp-contract=off\", \"no-trapping-math\")")
+#define LEROBOT_EXACT __attribute__((optimize("O3", "fp-contract=off", "no-trapping-math")))
 #else
 #define LEROBOT_EXACT_LOOPS
+#define LEROBOT_EXACT
 #endif
 
 #if defined(__x86_64__)
@@ -40,6 +43,24 @@ inline bool use_wide_loops() {
 #else
   return false;
 #endif
+}
+
+template <auto kLoop, class... Arguments>
+LEROBOT_WIDE LEROBOT_EXACT void run_wide(Arguments... arguments) {
+  kLoop(arguments...);
+}
+template <auto kLoop, class... Arguments>
+LEROBOT_EXACT void run_baseline(Arguments... arguments) {
+  kLoop(arguments...);
+}
+
+/// Calls kWide, compiled for AVX2, where the processor has it, and kBaseline elsewhere.
+template <auto kWide, auto kBaseline = kWide, class... Arguments>
+void run_widest(Arguments... arguments) {
+  if (use_wide_loops())
+    run_wide<kWide>(arguments...);
+  else
+    run_baseline<kBaseline>(arguments...);
 }
 
 /// a * b + c with one rounding (kFused), or with two as processors without the instruction do.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
@@ -156,7 +156,7 @@ serialization::NamedTensors HostCopies::copy(const std::string& set_name,
     else
       target.copy_(source);
   }
-  workers_.run(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
+  loop_.run(at::get_num_threads(), static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
     std::memcpy(piece.target, piece.source, piece.bytes);
   });
@@ -217,12 +217,9 @@ void BackgroundSaver::start(std::function<void()> job) {
 }
 
 void BackgroundSaver::write(std::int64_t step, const std::vector<FileEntry>& files) {
-  const auto begin = std::chrono::steady_clock::now();
   fs::path saved = writer_.save(step, files);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::lock_guard lock(mutex_);
   saved_ = std::move(saved);
-  last_write_seconds_ = seconds.count();
 }
 
 void BackgroundSaver::check() {
@@ -254,11 +251,6 @@ void BackgroundSaver::save(std::int64_t step,
                            const std::function<std::vector<FileEntry>(HostCopies&)>& contents) {
   wait();
   start([this, step, files = contents(copies_)] { write(step, files); });
-}
-
-double BackgroundSaver::last_write_seconds() const {
-  std::lock_guard lock(mutex_);
-  return last_write_seconds_;
 }
 
 }  // namespace lerobot::checkpoint

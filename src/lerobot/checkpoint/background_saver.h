@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "lerobot/base/parallel_loop.h"
 #include "lerobot/checkpoint/checkpoint_writer.h"
-#include "lerobot/optim/workers.h"
 #include "lerobot/serialization/safetensors.h"
 
 namespace lerobot::checkpoint {
@@ -47,7 +47,7 @@ class HostCopies {
   Set& fitting_set(const std::string& set, const serialization::NamedTensors& tensors);
 
   std::map<std::string, std::unique_ptr<Set>> sets_;
-  optim::Workers workers_;
+  ParallelLoop loop_{"checkpoint copy"};
 };
 
 /// At most one save is in flight. A failed save ends the run: save(), check() or wait() throws its
@@ -77,8 +77,6 @@ class BackgroundSaver {
   /// if any; throws the save's failure.
   std::optional<fs::path> wait();
 
-  /// Seconds that the last finished save took in the background.
-  double last_write_seconds() const;
   const CheckpointWriter& writer() const { return writer_; }
 
  private:
@@ -88,13 +86,12 @@ class BackgroundSaver {
 
   CheckpointWriter writer_;
   HostCopies copies_;  // of the training thread, or of the job while one is in flight
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
   std::function<void()> job_;  // set while one is in flight
   std::exception_ptr failure_;
   std::optional<fs::path> saved_;
-  double last_write_seconds_ = 0.0;
   std::thread thread_;
 };
 

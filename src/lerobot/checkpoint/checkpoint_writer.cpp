@@ -14,12 +14,13 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
 #include "lerobot/checkpoint/layout.h"
+#include "lerobot/config/run_folder.h"
 
 namespace lerobot::checkpoint {
 namespace {
 
 // ".000040.tmp-1234-0": written by process 1234. ".000040.old-1234-0": what had the name 000040
-// until process 1234 replaced it. The leading dot keeps both out of step_folders().
+// until process 1234 replaced it. The leading dot keeps both out of config::step_folders().
 constexpr std::string_view kTemporary = "tmp";
 constexpr std::string_view kReplaced = "old";
 
@@ -39,7 +40,7 @@ std::optional<HiddenName> parse_hidden_name(const std::string& name) {
   if (!name.starts_with('.') || dot == name.npos || dash == name.npos || dash < dot)
     return std::nullopt;
   HiddenName parts{name.substr(1, dot - 1), name.substr(dot + 1, dash - dot - 1)};
-  if (!parse_step_folder_name(parts.folder) ||
+  if (!config::parse_step_folder_name(parts.folder) ||
       (parts.kind != kTemporary && parts.kind != kReplaced))
     return std::nullopt;
   return parts;
@@ -189,9 +190,8 @@ FileEntry text_file(fs::path relative_path, std::string text) {
           }};
 }
 
-CheckpointWriter::CheckpointWriter(fs::path checkpoints, std::int64_t total_steps)
-    : checkpoints_(fs::absolute(std::move(checkpoints)).lexically_normal()),
-      total_steps_(total_steps) {
+CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, std::int64_t total_steps)
+    : checkpoints_(fs::absolute(checkpoints).lexically_normal()), total_steps_(total_steps) {
   std::error_code error;
   fs::create_directories(checkpoints_, error);
   if (error)
@@ -242,7 +242,7 @@ CheckpointWriter::Pending CheckpointWriter::begin(std::int64_t step, std::uint64
                                   checkpoints_.string(), megabytes(free), megabytes(needed)),
                       ENOSPC);
 
-  const std::string folder = step_folder_name(step, total_steps_);
+  const std::string folder = config::step_folder_name(step, total_steps_);
   const fs::path directory = checkpoints_ / hidden_name(folder, kTemporary);
   if (::mkdir(directory.c_str(), 0777) != 0)
     fail_system(errno, "{}: cannot be created", directory.string());

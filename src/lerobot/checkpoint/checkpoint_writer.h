@@ -43,7 +43,7 @@ class CheckpointWriter {
   /// number of digits in folder names. Removes temporary folders that dead runs left behind, and
   /// puts back a checkpoint that a kill caught between the two renames of a replacement. Throws
   /// Error when the folder can't be made or written to.
-  CheckpointWriter(fs::path checkpoints, std::int64_t total_steps);
+  CheckpointWriter(const fs::path& checkpoints, std::int64_t total_steps);
 
   /// A checkpoint in the making: fill directory(), then commit(). Without commit() the destructor
   /// removes what was written.

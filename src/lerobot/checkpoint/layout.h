@@ -1,37 +1,27 @@
-// Where checkpoints lie, and which one a path means.
+// What a checkpoint holds, and which one is whole. (config/run_folder.h: where they lie, and which
+// one a path means.)
 //
-//   <output_dir>/checkpoints/
-//     000040/                  step, zero-padded to at least six digits
-//       pretrained_model/      what a user needs to run the policy
-//       training_state/        what a resume needs besides
-//       pretrained_model_ema/  only with an exponential moving average
-//     last -> 000040           relative symbolic link; a text file with the name where links are
-//     barred
+//   000040/
+//     pretrained_model/      what a user needs to run the policy
+//     training_state/        what a resume needs besides
+//     pretrained_model_ema/  only with an exponential moving average
 //
 // A folder under a step's name is a checkpoint or nothing: CheckpointWriter renames it there when
 // it is complete. LeRobot itself writes in place, so folders are checked before they are trusted.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace lerobot::checkpoint {
 
 namespace fs = std::filesystem;
 
-inline constexpr const char* kCheckpointsFolder = "checkpoints";
-inline constexpr const char* kPretrainedModelFolder = "pretrained_model";
 inline constexpr const char* kPretrainedModelEmaFolder = "pretrained_model_ema";
-inline constexpr const char* kTrainingStateFolder = "training_state";
-inline constexpr const char* kLastName = "last";
 
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kAdapterModelFile = "adapter_model.safetensors";
-inline constexpr const char* kTrainConfigFile = "train_config.json";
-inline constexpr const char* kPolicyConfigFile = "config.json";
 inline constexpr const char* kTrainingStepFile = "training_step.json";
 inline constexpr const char* kRngStateFile = "rng_state.safetensors";
 inline constexpr const char* kOptimizerStateFile = "optimizer_state.safetensors";
@@ -41,12 +31,6 @@ inline constexpr const char* kEmaStateFile = "ema_state.pt";
 /// Sharded weights and sharded optimizer state (torch.distributed.checkpoint).
 inline constexpr const char* kShardedModelFolder = "pytorch_model_fsdp_0";
 inline constexpr const char* kShardedOptimizerFolder = "optimizer_0";
-
-/// "000040": `step` with as many digits as `total_steps` has, at least six.
-std::string step_folder_name(std::int64_t step, std::int64_t total_steps);
-
-/// The step that a folder name of at least six digits stands for; nothing for any other name.
-std::optional<std::int64_t> parse_step_folder_name(std::string_view name);
 
 /// The first thing that a checkpoint lacks ("training_state/rng_state.safetensors"), or nothing
 /// when it is complete. Files of tensors count only when their header and length agree, so that a
@@ -67,14 +51,8 @@ bool point_last_at(const fs::path& checkpoints, const std::string& folder);
 /// there is none.
 std::optional<fs::path> latest_checkpoint(const fs::path& checkpoints);
 
-/// The checkpoint (the folder with pretrained_model/ and training_state/) that a user means by the
-/// file train_config.json, a pretrained_model folder, the checkpoint, `last` (link, text file or
-/// real directory), the checkpoints folder or the output folder. Throws Error with a one-line hint
-/// when there is none or it is incomplete. Touches nothing.
-fs::path resolve_checkpoint(const fs::path& given);
-
-/// The folder with config.json that a user means by the same paths, or by a folder that holds a
-/// policy alone, without training state. Throws Error with a one-line hint.
-fs::path resolve_pretrained_model(const fs::path& given);
+/// Throws Error naming what `checkpoint` lacks and the newest complete checkpoint beside it;
+/// returns when it is complete.
+void require_complete(const fs::path& checkpoint);
 
 }  // namespace lerobot::checkpoint

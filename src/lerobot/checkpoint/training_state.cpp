@@ -143,6 +143,7 @@ Json to_json(const TrainingStep& step) {
   put(parallelism, "ulysses_degree", step.ulysses_degree);
   if (!parallelism.empty()) json["parallelism"] = std::move(parallelism);
   if (step.mixed_precision != "no") json["mixed_precision"] = step.mixed_precision;
+  if (step.even_batches) json["even_batches"] = true;
   return json;
 }
 
@@ -169,6 +170,10 @@ TrainingStep read_training_step(const fs::path& path) {
       precision != json.end() && !precision->is_null()) {
     if (!precision->is_string()) fail("{}: mixed_precision is no text", path.string());
     result.mixed_precision = precision->get<std::string>();
+  }
+  if (const auto even = json.find("even_batches"); even != json.end()) {
+    if (!even->is_boolean()) fail("{}: even_batches is neither true nor false", path.string());
+    result.even_batches = even->get<bool>();
   }
   return result;
 }

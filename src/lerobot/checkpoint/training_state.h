@@ -34,6 +34,9 @@ struct TrainingStep {
   std::optional<std::int64_t> ulysses_degree;
   /// "no", "fp16" or "bf16"; written only when not "no", absent means "no".
   std::string mixed_precision = "no";
+  /// Ours: one process that goes on a run of several, whose last batch of an epoch is filled.
+  /// Written only when true; LeRobot does not mind it.
+  bool even_batches = false;
 };
 
 /// The file's content in LeRobot's order of keys; absent values are left out.

@@ -25,7 +25,7 @@ Arguments split_arguments(std::span<const std::string> words) {
       result.arguments.push_back({word.substr(2), words[++i]});
     } else {
       result.problems.push_back(
-          {word.substr(2), fmt::format("{}: needs a value, for instance {}=true", word, word)});
+          {word.substr(2), fmt::format("{}: needs a value: {}=VALUE", word, word)});
     }
   }
   return result;

@@ -49,7 +49,6 @@ const std::vector<Capability>& capabilities() {
       {"peft", {nullptr}},
       {"policy.use_peft", {false}},
       // Streaming.
-      {"dataset.streaming", {false}},
       {"dataset.repo_type", {"dataset"}},
       {"max_num_shards", {}},
       // Several processes.
@@ -129,11 +128,19 @@ std::vector<Problem> unsupported_options(const TrainConfig& config, const Policy
     problems.push_back(
         {std::string(capability.option), fmt::format("{} {}", what, capability.refusal)});
   }
-  if (config.dataset.root && config.dataset.root->find("://") != std::string::npos)
-    problems.push_back(
-        {"dataset.root", fmt::format("--dataset.root={} is not supported yet: pass a "
-                                     "local folder",
-                                     *config.dataset.root)});
+  if (config.dataset.root) {
+    const std::string& root = *config.dataset.root;
+    const bool is_http = root.starts_with("http://") || root.starts_with("https://");
+    if (is_http && !config.dataset.streaming)
+      problems.push_back({"dataset.root", fmt::format("--dataset.root={} can only be streamed: add "
+                                                      "--dataset.streaming=true",
+                                                      root)});
+    else if (!is_http && root.find("://") != std::string::npos)
+      problems.push_back(
+          {"dataset.root", fmt::format("--dataset.root={} is not supported yet: pass a local "
+                                       "folder or an http(s):// URL",
+                                       root)});
+  }
   check_transforms(problems, config.dataset.image_transforms);
   return problems;
 }

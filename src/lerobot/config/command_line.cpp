@@ -180,6 +180,16 @@ void TrainParser::report_unknown(const Argument& argument) {
 
 // --- Checks ---
 
+/// Whether it says that something is missing which a file holds that could not be read: that is
+/// reported already, and the user has made one mistake, not two.
+bool TrainParser::may_be_in_unread_file(const Problem& problem) const {
+  if (problem.message.find(" is required") == std::string::npos) return false;
+  const bool config_unread =
+      file_.content.is_null() && (last_argument("config_path") != nullptr || result_.config.resume);
+  const bool policy_unread = last_argument("policy.path") != nullptr && !result_.config.policy;
+  return config_unread || (policy_unread && problem.option == "policy.type");
+}
+
 void TrainParser::check() {
   const TrainConfig& config = result_.config;
   std::vector<Problem> found;
@@ -189,6 +199,7 @@ void TrainParser::check() {
     found.insert(found.end(), more.begin(), more.end());
   for (Problem& problem : found) {
     const std::string option = option_of(problem);
+    if (may_be_in_unread_file(problem)) continue;
     // One line an option: one that could not be read has its default now, which is not what the
     // user wrote. ("policy" stands for rules among the policy's own options.)
     const bool reported =

@@ -97,9 +97,9 @@ void for_each_member(Object& object, Visit&& visit) {
   });
 }
 
-// --- Codecs
-// --------------------------------------------------------------------------------------- A
-// Codec<T> has
+// --- Codecs ---
+//
+// A Codec<T> has
 //   static void read(Reader&, const Json&, T&);
 //   static Json write(const T&, const PolicyTypes*);
 //   static void describe(std::vector<Option>&, Option, const T& default, const PolicyTypes*);
@@ -286,7 +286,8 @@ struct MapCodec {
   static void check(std::vector<Problem>& problems, const std::string& name, const Map& value,
                     const Limits& limits) {
     for (const auto& [key, item] : value)
-      Codec<T>::check(problems, name + "['" + key + "']", item, limits);
+      Codec<T>::check(problems, std::string(name).append("['").append(key).append("']"), item,
+                      limits);
   }
 
  private:
@@ -310,15 +311,15 @@ template <Described T>
 struct Codec<T> {
   static void read(Reader& reader, const Json& json, T& value) {
     if (!json.is_object()) return reader.expected("an object", json);
-    for (const auto& [key, item] : json.items()) {
+    for (const auto& entry : json.items()) {
       bool known = false;
       for_each_member(value, [&](std::string_view member, auto& field, const HelpText&) {
-        if (option_name(member) != key) return;
+        if (option_name(member) != entry.key()) return;
         known = true;
-        const auto scope = reader.enter_field(key);
-        Codec<std::remove_cvref_t<decltype(field)>>::read(reader, item, field);
+        const auto scope = reader.enter_field(entry.key());
+        Codec<std::remove_cvref_t<decltype(field)>>::read(reader, entry.value(), field);
       });
-      if (!known) reader.unknown(key, names());
+      if (!known) reader.unknown(entry.key(), names());
     }
     reader.mark_seen();
   }

@@ -15,6 +15,7 @@ namespace lerobot::config {
 /// neither JSON nor YAML stands for itself. Never throws.
 Json parse_value(std::string_view text);
 
+// NOLINTNEXTLINE(bugprone-exception-escape): nlohmann's json moves without throwing.
 struct ConfigFile {
   Json content;
   /// Dotted names that occur twice in one object.

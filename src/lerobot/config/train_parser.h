@@ -49,6 +49,7 @@ class TrainParser {
   void note_file(const Reader& reader, const std::string& prefix, const std::string& file);
   void apply(const Argument& argument);
   void report_unknown(const Argument& argument);
+  bool may_be_in_unread_file(const Problem& problem) const;
   const Argument* last_argument(std::string_view name) const;
   const Option* find_option(std::string_view name) const;
   void choose_types();

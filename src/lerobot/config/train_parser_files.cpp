@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "lerobot/base/error.h"
-#include "lerobot/config/config_path.h"
+#include "lerobot/config/run_folder.h"
 #include "lerobot/config/train_parser.h"
 
 namespace lerobot::config {
@@ -64,7 +64,7 @@ void TrainParser::read_policy_file(const std::string& path, const Json* override
   auto& policy = result_.config.policy;
   try {
     const fs::path folder = find_pretrained(path);
-    const std::string file = (folder / "config.json").string();
+    const std::string file = (folder / kPolicyConfigFile).string();
     const ConfigFile content = read_config_file(file);
     for (const std::string& name : content.duplicates)
       problem("policy." + name, fmt::format("{}: {}: is given twice", file, name));

@@ -1,4 +1,5 @@
 // What depends on more than one option: resume, the optimizer and scheduler, publishing.
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -25,9 +26,13 @@ void TrainParser::resume() {
   }
   if (!result_.config_file) return;  // reported already
   fs::path pretrained = result_.config_file->parent_path();
-  if (pretrained.empty() || pretrained == ".") pretrained = fs::current_path();
-  fs::path checkpoint = pretrained.parent_path();
-  if (checkpoint.empty()) checkpoint = ".";
+  // From inside a checkpoint the path need not name it.
+  if (pretrained.empty()) pretrained = ".";
+  if (!pretrained.has_parent_path() ||
+      std::any_of(pretrained.begin(), pretrained.end(),
+                  [](const fs::path& part) { return part == "." || part == ".."; }))
+    pretrained = fs::canonical(pretrained);
+  const fs::path checkpoint = pretrained.parent_path();
   std::error_code error;
   if (!fs::is_directory(checkpoint / "training_state", error)) {
     problem("config_path",

@@ -34,6 +34,16 @@ void check_repository(Rules& rules, const std::string& option, const std::string
     rules.broken(option, "={}: contains \"..\"; ids are OWNER/NAME", id);
 }
 
+bool is_device(std::string_view text) {
+  if (text == "cpu" || text == "cuda") return true;
+  constexpr std::string_view kNumbered = "cuda:";
+  constexpr std::size_t kMostDigits = 2;
+  if (!text.starts_with(kNumbered)) return false;
+  text.remove_prefix(kNumbered.size());
+  return !text.empty() && text.size() <= kMostDigits &&
+         text.find_first_not_of("0123456789") == text.npos;
+}
+
 void check_episodes(Rules& rules, const DatasetConfig& dataset) {
   if (dataset.episodes) {
     const auto& episodes = *dataset.episodes;
@@ -66,6 +76,11 @@ void check_dataset(Rules& rules, const DatasetConfig& dataset) {
     rules.broken("dataset.root", "=: expected a folder or null");
   if (dataset.repo_type == "bucket" && !dataset.streaming)
     rules.broken("dataset.repo_type", "=bucket: needs --dataset.streaming=true");
+  if (dataset.streaming && dataset.eval_split != 0)
+    rules.broken("dataset.eval_split",
+                 "={}: needs a dataset that is not streamed; pass --dataset.eval_split=0 or "
+                 "--dataset.streaming=false",
+                 dataset.eval_split);
   if (dataset.image_transforms.enable && !dataset.image_transforms.tfs.empty()) {
     double total = 0;
     for (const auto& [name, transform] : dataset.image_transforms.tfs) total += transform.weight;
@@ -124,8 +139,8 @@ void check_policy(Rules& rules, std::vector<Problem>& problems, const TrainConfi
                  ": needs a pretrained policy (--policy.path): a new one takes its names from the "
                  "dataset");
   if (policy.repo_id) check_repository(rules, "policy.repo_id", *policy.repo_id);
-  if (policy.device && policy.device->empty())
-    rules.broken("policy.device", "=: expected cpu, cuda, cuda:N or null");
+  if (policy.device && !is_device(*policy.device))
+    rules.broken("policy.device", "={}: expected cpu, cuda, cuda:N or null", *policy.device);
   for (const std::string& message : policy.validate())
     problems.push_back({"policy", message.starts_with("--") ? message : "--" + message});
 }

@@ -14,12 +14,13 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return a / b + (a % b !
 }  // namespace
 
 BatchSharder::BatchSharder(std::int64_t samples, std::int64_t batch_size, std::int64_t world,
-                           std::int64_t rank, std::int64_t first_sample)
+                           std::int64_t rank, std::int64_t first_sample, bool even_batches)
     : samples_(samples),
       batch_size_(batch_size),
       world_(world),
       rank_(rank),
-      first_sample_(first_sample) {
+      first_sample_(first_sample),
+      even_batches_(even_batches || world > 1) {
   if (samples < 1) fail("an epoch needs at least one sample, found {}", samples);
   if (batch_size < 1) fail("the batch size must be positive, found {}", batch_size);
   if (world < 1) fail("the number of data-parallel processes must be positive, found {}", world);
@@ -36,7 +37,7 @@ BatchSharder::BatchSharder(std::int64_t samples, std::int64_t batch_size, std::i
 std::vector<std::int64_t> BatchSharder::positions(std::int64_t batch) const {
   check_internal(batch >= 0 && batch < batches_per_epoch_, "batch number outside its epoch");
   const std::int64_t first = first_sample_ + (batch * world_ + rank_) * batch_size_;
-  const std::int64_t count = world_ == 1 ? std::min(batch_size_, samples_ - first) : batch_size_;
+  const std::int64_t count = even_batches_ ? batch_size_ : std::min(batch_size_, samples_ - first);
   std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i)
     positions[static_cast<std::size_t>(i)] = (first + i) % samples_;

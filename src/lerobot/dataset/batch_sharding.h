@@ -2,10 +2,11 @@
 // batches, and where a resumed run goes on.
 //
 // Batch g of the epoch holds the positions g*B .. g*B + B - 1 and goes to rank g mod W. With one
-// process the last batch is short. With more, every rank gets the same number of full batches: what
-// lacks at the end is filled from the beginning of the epoch, so that global position p stands for
-// sample p mod N. The filler is the epoch's beginning also after a resume in the middle of an epoch
-// (LeRobot 0.6 takes the first batches after the resume point instead).
+// process the last batch is short, unless even batches are asked for. With more, every rank gets
+// the same number of full batches: what lacks at the end is filled from the beginning of the epoch,
+// so that global position p stands for sample p mod N. A step of all ranks together covers the same
+// positions however many ranks share them. The filler is the epoch's beginning also after a resume
+// in the middle of an epoch (LeRobot 0.6 takes the first batches after the resume point instead).
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,18 @@ namespace lerobot::dataset {
 class BatchSharder {
  public:
   /// `first_sample`: samples of the epoch that are done already, when a run goes on in its middle;
-  /// the batches are cut from there on. Throws Error unless samples, batch_size and world are
+  /// the batches are cut from there on. `even_batches`: a single process fills its last batch too,
+  /// as it goes on a run of several. Throws Error unless samples, batch_size and world are
   /// positive, 0 <= rank < world and 0 <= first_sample < samples.
   BatchSharder(std::int64_t samples, std::int64_t batch_size, std::int64_t world = 1,
-               std::int64_t rank = 0, std::int64_t first_sample = 0);
+               std::int64_t rank = 0, std::int64_t first_sample = 0, bool even_batches = false);
 
   /// Batches of the epoch: ceil(ceil((samples - first_sample) / batch_size) / world), the same on
   /// every rank.
   std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
   /// Positions in the epoch's order of this rank's batch number `batch` (0 <= batch <
-  /// batches_per_epoch()). Always batch_size of them, but for the last batch of a single process.
+  /// batches_per_epoch()). Always batch_size of them, but for the last batch of a single process
+  /// without even batches.
   std::vector<std::int64_t> positions(std::int64_t batch) const;
 
  private:
@@ -35,6 +38,7 @@ class BatchSharder {
   std::int64_t world_;
   std::int64_t rank_;
   std::int64_t first_sample_;
+  bool even_batches_;
   std::int64_t batches_per_epoch_;
 };
 

@@ -28,11 +28,9 @@ void write_depth(const std::vector<Value>& values, const std::optional<std::stri
 
 }  // namespace
 
-CameraReader::CameraReader(const DatasetMetadata& metadata, const FrameTable& table,
-                           const Feature& feature, std::optional<std::size_t> video_camera,
-                           double tolerance_s)
-    : table_(table),
-      metadata_(metadata),
+CameraReader::CameraReader(const DatasetMetadata& metadata, const Feature& feature,
+                           std::optional<std::size_t> video_camera, double tolerance_s)
+    : metadata_(metadata),
       feature_(feature),
       video_camera_(video_camera),
       tolerance_s_(tolerance_s) {
@@ -41,27 +39,25 @@ CameraReader::CameraReader(const DatasetMetadata& metadata, const FrameTable& ta
   width_ = shape[2];
   const auto value_bytes = static_cast<std::int64_t>(feature.is_depth ? sizeof(float) : 1);
   frame_bytes_ = feature.elements() * value_bytes;
-  if (video_camera_) {
-    timestamps_ = &table.column("timestamp").floats();
-    if (feature.is_depth)
-      dequantizer_.emplace(feature.depth_quantizer, metadata.depth_output_unit());
-  } else {
-    images_ = &table.column(feature.name);
-  }
+  column_ = FrameTable::column_number(metadata.info(), video_camera_ ? "timestamp" : feature.name);
+  if (video_camera_ && feature.is_depth)
+    dequantizer_.emplace(feature.depth_quantizer, metadata.depth_output_unit());
 }
 
-void CameraReader::read(const FrameTable::Run& run, const std::vector<std::int64_t>& frames,
-                        std::uint8_t* out, video::VideoFileCache& files,
+void CameraReader::read(const FrameTable& table, const FrameTable::Run& run,
+                        const std::vector<std::int64_t>& frames, std::uint8_t* out,
+                        const std::shared_ptr<const video::PacketSource>& video,
                         video::DecoderCache& decoders) const {
-  if (video_camera_) return read_video(run, frames, out, files, decoders);
+  if (video_camera_) return read_video(table, run, frames, out, video, decoders);
   for (std::int64_t frame : frames) {
-    read_image(run, frame, out);
+    read_image(table, run, frame, out);
     out += frame_bytes_;
   }
 }
 
-void CameraReader::read_video(const FrameTable::Run& run, const std::vector<std::int64_t>& frames,
-                              std::uint8_t* out, video::VideoFileCache& files,
+void CameraReader::read_video(const FrameTable& table, const FrameTable::Run& run,
+                              const std::vector<std::int64_t>& frames, std::uint8_t* out,
+                              const std::shared_ptr<const video::PacketSource>& video,
                               video::DecoderCache& decoders) const {
   // Depth codes are decoded beside the batch and widened into it.
   thread_local std::vector<std::uint16_t> codes;
@@ -71,16 +67,16 @@ void CameraReader::read_video(const FrameTable::Run& run, const std::vector<std:
   thread_local std::vector<video::FrameRequest> requests;
   requests.clear();
   const double from_s = metadata_.episodes().video(run.episode, *video_camera_).from_s;
+  const std::vector<float>& timestamps = table.columns()[column_].floats();
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const auto offset = static_cast<std::int64_t>(i);
     void* target = dequantizer_ ? static_cast<void*>(codes.data() + offset * pixels)
                                 : static_cast<void*>(out + offset * frame_bytes_);
-    const float timestamp = (*timestamps_)[static_cast<std::size_t>(run.position_of(frames[i]))];
+    const float timestamp = timestamps[static_cast<std::size_t>(run.position_of(frames[i]))];
     requests.push_back({from_s + static_cast<double>(timestamp), target});
   }
-  const auto path = metadata_.video_file(run.episode, *video_camera_);
   try {
-    decoders.decode(files.open(path),
+    decoders.decode(video,
                     dequantizer_ ? video::PixelLayout::kGray16 : video::PixelLayout::kRgbPlanes,
                     requests, tolerance_s_);
   } catch (const video::FrameNotFound& error) {
@@ -92,7 +88,7 @@ void CameraReader::read_video(const FrameTable::Run& run, const std::vector<std:
         "episode {}, camera {}, frame {}: no frame within {} s of {} s; the nearest one is at {} s "
         "of {}",
         run.episode, feature_.name, frames[at] - run.from, tolerance_s_, error.asked_s(),
-        error.nearest_s(), path.string());
+        error.nearest_s(), video->name());
   } catch (const Error& error) {
     fail("episode {}, camera {}, frame {}: {}", run.episode, feature_.name,
          frames.front() - run.from, error.what());
@@ -100,8 +96,8 @@ void CameraReader::read_video(const FrameTable::Run& run, const std::vector<std:
   if (dequantizer_) dequantizer_->apply(codes, reinterpret_cast<float*>(out));
 }
 
-void CameraReader::read_image(const FrameTable::Run& run, std::int64_t frame,
-                              std::uint8_t* out) const {
+void CameraReader::read_image(const FrameTable& table, const FrameTable::Run& run,
+                              std::int64_t frame, std::uint8_t* out) const {
   using Format = video::Image::Format;
   const auto where = [&] {
     return fmt::format("{}: episode {}, camera {}, frame {}",
@@ -110,7 +106,7 @@ void CameraReader::read_image(const FrameTable::Run& run, std::int64_t frame,
   };
   video::Image image;
   try {
-    image = video::decode_image(images_->image(run.position_of(frame)));
+    image = video::decode_image(table.columns()[column_].image(run.position_of(frame)));
   } catch (const Error& error) {
     fail("{}: {}", where(), error.what());
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +11,7 @@
 #include "lerobot/dataset/frame_table.h"
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/video/decoder_cache.h"
-#include "lerobot/video/video_file.h"
+#include "lerobot/video/packet_source.h"
 
 namespace lerobot::dataset {
 
@@ -20,9 +19,8 @@ namespace lerobot::dataset {
 /// unit. Immutable and thread-safe.
 class CameraReader {
  public:
-  /// `table` must outlive the reader. `video_camera` counts DatasetInfo::video_keys(); images have
-  /// none.
-  CameraReader(const DatasetMetadata& metadata, const FrameTable& table, const Feature& feature,
+  /// `video_camera` counts DatasetInfo::video_keys(); images have none.
+  CameraReader(const DatasetMetadata& metadata, const Feature& feature,
                std::optional<std::size_t> video_camera, double tolerance_s);
 
   const Feature& feature() const { return feature_; }
@@ -30,19 +28,22 @@ class CameraReader {
   /// Of one frame in a batch.
   std::int64_t frame_bytes() const { return frame_bytes_; }
 
-  /// Writes the frames `frames` (global numbers) of the episode `run` one after the other to `out`.
-  /// The frames of a video are asked for in one call. Throws Error with episode, camera, frame and
-  /// file.
-  void read(const FrameTable::Run& run, const std::vector<std::int64_t>& frames, std::uint8_t* out,
-            video::VideoFileCache& files, video::DecoderCache& decoders) const;
+  /// Writes the frames `frames` (global numbers) of the episode `run` of `table` one after the
+  /// other to `out`. The frames of a video are asked for in one call, from `video`. Throws Error
+  /// with episode, camera, frame and file.
+  void read(const FrameTable& table, const FrameTable::Run& run,
+            const std::vector<std::int64_t>& frames, std::uint8_t* out,
+            const std::shared_ptr<const video::PacketSource>& video,
+            video::DecoderCache& decoders) const;
 
  private:
-  void read_video(const FrameTable::Run& run, const std::vector<std::int64_t>& frames,
-                  std::uint8_t* out, video::VideoFileCache& files,
+  void read_video(const FrameTable& table, const FrameTable::Run& run,
+                  const std::vector<std::int64_t>& frames, std::uint8_t* out,
+                  const std::shared_ptr<const video::PacketSource>& video,
                   video::DecoderCache& decoders) const;
-  void read_image(const FrameTable::Run& run, std::int64_t frame, std::uint8_t* out) const;
+  void read_image(const FrameTable& table, const FrameTable::Run& run, std::int64_t frame,
+                  std::uint8_t* out) const;
 
-  const FrameTable& table_;
   const DatasetMetadata& metadata_;
   Feature feature_;
   std::optional<std::size_t> video_camera_;
@@ -51,8 +52,7 @@ class CameraReader {
   std::int64_t width_ = 0;
   std::int64_t frame_bytes_ = 0;
   std::optional<DepthDequantizer> dequantizer_;  // depth videos
-  const std::vector<float>* timestamps_ = nullptr;
-  const FrameColumn* images_ = nullptr;
+  std::size_t column_ = 0;                       // the times of a video's frames, or the images
 };
 
 }  // namespace lerobot::dataset

@@ -168,20 +168,60 @@ void check_tasks(const FrameTable& table, const FrameColumn& task_index,
   }
 }
 
+bool is_stored(const Feature& feature) { return feature.type != ValueType::kVideo; }
+bool is_numbering(const Feature& feature) {
+  return feature.name == "index" || feature.name == "episode_index";
+}
+
+/// The rows of `episode` in a table of some row groups: [begin, end).
+RowRange rows_of_episode(const arrow::Table& table, std::int64_t episode, std::int64_t expected,
+                         const std::string& file) {
+  const std::vector<std::int64_t> owners = integer_column(table, "episode_index", file);
+  const auto begin = std::find(owners.begin(), owners.end(), episode);
+  const auto end = std::find_if(begin, owners.end(), [&](auto owner) { return owner != episode; });
+  const auto found = std::count(owners.begin(), owners.end(), episode);
+  if (found != end - begin)
+    fail("{}: the rows of episode {} do not lie side by side", file, episode);
+  if (found != expected)
+    fail("{}: holds {} rows of episode {}, but meta/episodes says {}", file, found, episode,
+         expected);
+  return {begin - owners.begin(), end - owners.begin()};
+}
+
 }  // namespace
+
+FrameTable FrameTable::with_columns(const DatasetInfo& info) {
+  FrameTable table;
+  for (const Feature& feature : info.features)
+    if (is_stored(feature)) table.columns_.emplace_back(feature);
+  return table;
+}
+
+/// What check_rows() has compared follows from a row's position from now on.
+void FrameTable::drop_numbering() {
+  std::erase_if(columns_, [](const FrameColumn& column) { return is_numbering(column.feature()); });
+  for (FrameColumn& column : columns_) column.finish();
+}
+
+std::size_t FrameTable::column_number(const DatasetInfo& info, std::string_view feature) {
+  std::size_t number = 0;
+  for (const Feature& candidate : info.features) {
+    if (!is_stored(candidate) || is_numbering(candidate)) continue;
+    if (candidate.name == feature) return number;
+    ++number;
+  }
+  throw InternalError("frame tables have no such column");
+}
 
 FrameTable FrameTable::load(const DatasetMetadata& metadata,
                             std::span<const std::int64_t> episodes) {
-  FrameTable table;
+  FrameTable table = with_columns(metadata.info());
   for (std::int64_t episode : episodes) {
     const std::int64_t from = metadata.episodes().from(episode);
     const std::int64_t to = metadata.episodes().to(episode);
     table.runs_.push_back({episode, table.size_, from, to});
     table.size_ += to - from;
   }
-  for (const Feature& feature : metadata.info().features)
-    if (feature.type != ValueType::kVideo) table.columns_.emplace_back(feature);
-
   // Files in the order of their first selected episode: rows arrive in the order of positions.
   const auto layouts = file_layouts(metadata.episodes(), table.runs_);
   std::vector<const FileLayout*> order;
@@ -211,11 +251,37 @@ FrameTable FrameTable::load(const DatasetMetadata& metadata,
                  table.column("episode_index"), file.name());
   }
   check_tasks(table, table.column("task_index"), metadata);
-  std::erase_if(table.columns_, [](const FrameColumn& column) {
-    return column.feature().name == "index" || column.feature().name == "episode_index";
-  });
-  for (FrameColumn& column : table.columns_) column.finish();
+  table.drop_numbering();
   ::malloc_trim(0);  // Arrow's buffers went through the allocator; hand their pages back
+  return table;
+}
+
+std::vector<int> FrameTable::groups_of_episode(const ParquetFile& file, std::int64_t episode) {
+  std::vector<int> groups;
+  for (int group = 0; group < file.row_groups(); ++group) {
+    const auto bounds = file.bounds(group, "episode_index");
+    if (!bounds || (bounds->first <= episode && episode <= bounds->second)) groups.push_back(group);
+  }
+  return groups;
+}
+
+FrameTable FrameTable::load_episode(const DatasetMetadata& metadata, std::int64_t episode,
+                                    const ParquetFile& file) {
+  FrameTable table = with_columns(metadata.info());
+  const Run run{episode, 0, metadata.episodes().from(episode), metadata.episodes().to(episode)};
+  table.runs_.push_back(run);
+  table.size_ = run.to - run.from;
+  check_columns(file, metadata.info());
+
+  std::vector<std::string> names;
+  for (const FrameColumn& column : table.columns_) names.push_back(column.feature().name);
+  const auto read = file.read(names, groups_of_episode(file, episode));
+  const RowRange rows = rows_of_episode(*read, episode, table.size_, file.name());
+  append_rows(*read, 0, rows, table.columns_, file.name());
+  check_rows(run, {0, table.size_}, table.column("index"), table.column("episode_index"),
+             file.name());
+  check_tasks(table, table.column("task_index"), metadata);
+  table.drop_numbering();
   return table;
 }
 

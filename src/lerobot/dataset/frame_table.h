@@ -8,6 +8,7 @@
 
 #include "lerobot/dataset/frame_column.h"
 #include "lerobot/dataset/metadata.h"
+#include "lerobot/dataset/parquet_file.h"
 
 namespace lerobot::dataset {
 
@@ -20,6 +21,13 @@ class FrameTable {
   /// damaged, its columns are not the declared ones, it holds another number of rows than
   /// meta/episodes says, or a row's index, episode_index or task_index is not the expected one.
   static FrameTable load(const DatasetMetadata& metadata, std::span<const std::int64_t> episodes);
+
+  /// The rows of one episode out of its data file, wherever in it they lie: row groups whose
+  /// statistics exclude the episode are not read. Throws Error as load() does.
+  static FrameTable load_episode(const DatasetMetadata& metadata, std::int64_t episode,
+                                 const ParquetFile& file);
+  /// The row groups that load_episode() reads.
+  static std::vector<int> groups_of_episode(const ParquetFile& file, std::int64_t episode);
 
   /// The part of one episode. Positions and global frame numbers differ by a constant in it.
   struct Run {
@@ -42,8 +50,14 @@ class FrameTable {
   const std::vector<FrameColumn>& columns() const { return columns_; }
   /// Throws InternalError when there is none.
   const FrameColumn& column(std::string_view feature) const;
+  /// Which of columns() a feature's is, for every table of a dataset. Throws InternalError when
+  /// there is none.
+  static std::size_t column_number(const DatasetInfo& info, std::string_view feature);
 
  private:
+  static FrameTable with_columns(const DatasetInfo& info);
+  void drop_numbering();
+
   std::int64_t size_ = 0;
   std::vector<Run> runs_;
   std::vector<FrameColumn> columns_;

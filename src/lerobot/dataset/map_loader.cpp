@@ -37,18 +37,6 @@ struct BatchInWork {
   bool is_settled() const { return running_tasks == 0 && (next_task == tasks || error); }
 };
 
-/// The first `rows` rows of a full batch.
-Batch first_rows(const Batch& full, std::int64_t rows) {
-  Batch batch = full;
-  if (rows == full.size()) return batch;
-  for (auto& [key, tensor] : batch.tensors) tensor = tensor.narrow(0, 0, rows);
-  const auto size = static_cast<std::size_t>(rows);
-  batch.task.resize(size);
-  for (auto& [key, texts] : batch.strings) texts.resize(size);
-  batch.frame_index.resize(size);
-  return batch;
-}
-
 }  // namespace
 
 class MapLoader::State {
@@ -65,10 +53,11 @@ class MapLoader::State {
 
  private:
   std::int64_t tasks_per_sample() const {
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(dataset_->cameras()));
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(dataset_->layout().cameras()));
   }
   BatchSharder sharder_from(std::int64_t first_sample) const {
-    return BatchSharder(samples_, options_.batch_size, options_.world, options_.rank, first_sample);
+    return BatchSharder(samples_, options_.batch_size, options_.world, options_.rank, first_sample,
+                        options_.even_batches);
   }
   void start_threads();
   void run_thread();
@@ -76,11 +65,9 @@ class MapLoader::State {
   /// Every batch of epoch begin_epoch_ has been begun.
   bool epoch_is_begun() const { return begin_batch_ == begin_sharder_.batches_per_epoch(); }
   void begin_batch();
-  std::unique_ptr<BatchBuffer> take_buffer();
   BatchInWork* batch_with_work();
   void run_task(BatchInWork& batch, std::int64_t task);
   void transform(std::size_t camera, const BatchInWork& batch, std::int64_t row);
-  [[noreturn]] void fail_stopped() const;
 
   const std::shared_ptr<const MapDataset> dataset_;
   const EpochOrder order_;
@@ -97,7 +84,7 @@ class MapLoader::State {
   std::vector<std::int64_t> current_order_;  // of epoch begin_epoch_; empty: not made yet
   std::int64_t batches_of_epoch_delivered_ = 0;
   std::int64_t batches_of_epoch_left_;
-  std::vector<std::unique_ptr<BatchBuffer>> delivered_;  // perhaps still held by the consumer
+  std::optional<BatchBuffers> buffers_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_;                      // threads wait for tasks
@@ -131,6 +118,12 @@ MapLoader::State::State(std::shared_ptr<const MapDataset> dataset, EpochOrder or
       (options_.num_workers + tasks_per_batch - 1) / tasks_per_batch;
   if (options_.num_workers > 0)
     batches_ahead_ = std::max({std::int64_t{1}, options_.prefetch_factor, for_all_threads});
+  // With one process a small dataset never fills a batch.
+  const bool may_be_short = options_.world == 1 && !options_.even_batches;
+  const std::int64_t rows =
+      may_be_short ? std::min(options_.batch_size, samples_) : options_.batch_size;
+  buffers_.emplace(dataset_->layout(), rows, options_.pin_memory,
+                   static_cast<std::size_t>(batches_ahead_ + 1));
 }
 
 MapLoader::State::~State() {
@@ -184,9 +177,9 @@ void MapLoader::State::run_task(BatchInWork& batch, std::int64_t task) {
   const auto camera = static_cast<std::size_t>(task % tasks_per_sample());
   const std::int64_t position = batch.rows[static_cast<std::size_t>(row)];
   if (camera == 0) dataset_->fill_values(position, row, *batch.buffer);
-  if (camera >= dataset_->cameras()) return;
+  if (camera >= dataset_->layout().cameras()) return;
   dataset_->fill_camera(camera, position, row, *batch.buffer, decoders_);
-  if (options_.transform && dataset_->camera_is_rgb(camera)) transform(camera, batch, row);
+  if (options_.transform && dataset_->layout().camera_is_rgb(camera)) transform(camera, batch, row);
 }
 
 void MapLoader::State::transform(std::size_t camera, const BatchInWork& batch, std::int64_t row) {
@@ -197,26 +190,8 @@ void MapLoader::State::transform(std::size_t camera, const BatchInWork& batch, s
         static_cast<std::uint64_t>(batch.epoch_positions[static_cast<std::size_t>(row)]), camera};
     generator = at::detail::createCPUGenerator(SeedSequence(entropy).generate_uint64());
   }
-  at::Tensor pixels = dataset_->camera_row(camera, row, *batch.buffer);
+  at::Tensor pixels = dataset_->layout().camera_row(camera, row, *batch.buffer);
   options_.transform(pixels, generator);
-}
-
-std::unique_ptr<BatchBuffer> MapLoader::State::take_buffer() {
-  // Page-locked memory comes from torch's own caching allocator, which knows when a copy to the
-  // device that is under way has ended; a use count does not.
-  if (!options_.pin_memory) {
-    const auto free = std::find_if(delivered_.begin(), delivered_.end(),
-                                   [](const auto& buffer) { return buffer->is_unshared(); });
-    if (free != delivered_.end()) {
-      auto buffer = std::move(*free);
-      delivered_.erase(free);
-      return buffer;
-    }
-  }
-  // With one process a small dataset never fills a batch.
-  const std::int64_t rows =
-      options_.world == 1 ? std::min(options_.batch_size, samples_) : options_.batch_size;
-  return dataset_->allocate(rows, options_.pin_memory);
 }
 
 void MapLoader::State::begin_batch() {
@@ -237,7 +212,7 @@ void MapLoader::State::begin_batch() {
   for (std::int64_t position : batch->epoch_positions)
     batch->rows.push_back(current_order_[static_cast<std::size_t>(position)]);
   batch->tasks = static_cast<std::int64_t>(batch->rows.size()) * tasks_per_sample();
-  batch->buffer = take_buffer();
+  batch->buffer = buffers_->take();
   std::lock_guard lock(mutex_);
   in_work_.push_back(std::move(batch));
 }
@@ -259,7 +234,7 @@ Batch MapLoader::State::next() {
   {
     std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
-    if (stopping_) fail_stopped();
+    if (stopping_) throw LoaderStopped();
   }
   if (threads_.empty() && options_.num_workers > 0) start_threads();
   top_up();
@@ -271,7 +246,7 @@ Batch MapLoader::State::next() {
       while (front.next_task < front.tasks) {
         {
           std::lock_guard lock(mutex_);
-          if (stopping_) fail_stopped();
+          if (stopping_) throw LoaderStopped();
         }
         run_task(front, front.next_task++);
       }
@@ -284,7 +259,7 @@ Batch MapLoader::State::next() {
   {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return stopping_ || in_work_.front()->is_settled(); });
-    if (stopping_) fail_stopped();
+    if (stopping_) throw LoaderStopped();
     if (in_work_.front()->error) {
       error_ = in_work_.front()->error;
       std::rethrow_exception(error_);
@@ -299,13 +274,8 @@ Batch MapLoader::State::next() {
     batches_of_epoch_delivered_ = 0;
     batches_of_epoch_left_ = sharder_.batches_per_epoch();
   }
-  Batch result = first_rows(batch->buffer->batch, static_cast<std::int64_t>(batch->rows.size()));
-  if (!options_.pin_memory) {
-    delivered_.push_back(std::move(batch->buffer));
-    // A consumer that keeps its batches gets memory of its own for each.
-    if (static_cast<std::int64_t>(delivered_.size()) > batches_ahead_ + 1)
-      delivered_.erase(delivered_.begin());
-  }
+  const auto rows = static_cast<std::int64_t>(batch->rows.size());
+  Batch result = buffers_->deliver(std::move(batch->buffer), rows);
   const bool epoch_ends_here = in_work_.empty() && epoch_is_begun();
   if (options_.num_workers > 0 && (options_.prefetch_across_epochs || !epoch_ends_here)) top_up();
 
@@ -323,8 +293,6 @@ void MapLoader::State::stop() {
   work_.notify_all();
   ready_.notify_all();
 }
-
-void MapLoader::State::fail_stopped() const { fail("the data loader was stopped"); }
 
 SourceStatistics MapLoader::State::statistics() const {
   std::lock_guard lock(mutex_);

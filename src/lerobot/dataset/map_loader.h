@@ -6,12 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
-
 #include "lerobot/dataset/batch_sharding.h"
 #include "lerobot/dataset/batch_source.h"
 #include "lerobot/dataset/map_dataset.h"
+#include "lerobot/dataset/pixel_transform.h"
 
 namespace lerobot::dataset {
 
@@ -19,10 +17,6 @@ namespace lerobot::dataset {
 /// EpisodeAwareSampler::order(), for evaluation the same list every time. Called by one thread at a
 /// time.
 using EpochOrder = std::function<std::vector<std::int64_t>(std::uint64_t epoch)>;
-
-/// Changes the pixels of one camera of one sample in place: uint8 [C,H,W], or [T,C,H,W] with a
-/// window. Called by several threads at once. Random draws come from `generator`.
-using PixelTransform = std::function<void(at::Tensor& pixels, at::Generator& generator)>;
 
 struct MapLoaderOptions {
   std::int64_t batch_size = 8;
@@ -35,6 +29,8 @@ struct MapLoaderOptions {
   std::int64_t prefetch_factor = 4;
   std::int64_t world = 1;
   std::int64_t rank = 0;
+  /// Fills the last batch of an epoch also in a single process (BatchSharder).
+  bool even_batches = false;
   /// Where to begin: with sample `start.sample` of epoch `start.epoch`, whatever the batch size
   /// that led there.
   EpochPosition start;
@@ -68,7 +64,7 @@ class MapLoader : public BatchSource {
   void stop() override;
   std::int64_t batches_per_epoch() const override;
   /// True when the next batch is the first one of an epoch.
-  bool starts_epoch() const;
+  bool starts_epoch() const override;
   SourceStatistics statistics() const override;
 
  private:

@@ -65,14 +65,22 @@ config::FeatureMap DatasetMetadata::policy_features() const {
   return features;
 }
 
-std::filesystem::path DatasetMetadata::data_file(std::int64_t episode) const {
+std::string DatasetMetadata::data_path(std::int64_t episode) const {
   const FileIndex file = episodes_.data_file(episode);
-  return root_ / info_.data_path.expand(file.chunk, file.file);
+  return info_.data_path.expand(file.chunk, file.file);
+}
+
+std::string DatasetMetadata::video_path(std::int64_t episode, std::size_t camera) const {
+  const FileIndex file = episodes_.video(episode, camera).file;
+  return info_.video_path->expand(file.chunk, file.file, video_keys_[camera]);
+}
+
+std::filesystem::path DatasetMetadata::data_file(std::int64_t episode) const {
+  return root_ / data_path(episode);
 }
 
 std::filesystem::path DatasetMetadata::video_file(std::int64_t episode, std::size_t camera) const {
-  const FileIndex file = episodes_.video(episode, camera).file;
-  return root_ / info_.video_path->expand(file.chunk, file.file, video_keys_[camera]);
+  return root_ / video_path(episode, camera);
 }
 
 }  // namespace lerobot::dataset

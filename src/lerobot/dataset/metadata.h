@@ -43,7 +43,10 @@ class DatasetMetadata {
 
   /// Names of the video features, in order: what `camera` counts in the video functions.
   const std::vector<std::string>& video_keys() const { return video_keys_; }
-  /// Where an episode's rows and frames are, under root().
+  /// Where an episode's rows and frames are, relative to the dataset's root, with '/'.
+  std::string data_path(std::int64_t episode) const;
+  std::string video_path(std::int64_t episode, std::size_t camera) const;
+  /// The same under root().
   std::filesystem::path data_file(std::int64_t episode) const;
   std::filesystem::path video_file(std::int64_t episode, std::size_t camera) const;
 

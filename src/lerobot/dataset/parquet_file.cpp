@@ -12,6 +12,7 @@
 #include <parquet/file_reader.h>
 #include <parquet/metadata.h>
 #include <parquet/properties.h>
+#include <parquet/statistics.h>
 
 #include "lerobot/base/checked.h"
 #include "lerobot/base/error.h"
@@ -90,38 +91,113 @@ bool append_integers(const arrow::Array& array, std::vector<Target>& out, std::s
 
 }  // namespace
 
-ParquetFile::ParquetFile(const std::filesystem::path& path) : name_(path.string()) {
+namespace {
+
+std::shared_ptr<arrow::io::RandomAccessFile> open_local(const std::filesystem::path& path) {
+  const std::string name = path.string();
   std::error_code error;
   if (!std::filesystem::exists(path, error))
-    fail("{}: is missing; fetch the dataset's files again", name_);
+    fail("{}: is missing; fetch the dataset's files again", name);
   if (is_git_lfs_pointer(path))
-    fail("{}: is a Git LFS pointer; fetch the dataset's files with `git lfs pull`", name_);
+    fail("{}: is a Git LFS pointer; fetch the dataset's files with `git lfs pull`", name);
+  auto opened = arrow::io::ReadableFile::Open(name, arrow::system_memory_pool());
+  if (!opened.ok()) fail("{}: cannot open: {}", name, opened.status().message());
+  return *opened;
+}
+
+}  // namespace
+
+ParquetFile::ParquetFile(const std::filesystem::path& path)
+    : ParquetFile(open_local(path), path.string()) {}
+
+ParquetFile::ParquetFile(std::shared_ptr<arrow::io::RandomAccessFile> source, std::string name,
+                         std::shared_ptr<parquet::FileMetaData> footer)
+    : name_(std::move(name)) {
+  const auto bytes = source->GetSize();
+  if (!bytes.ok()) fail("{}: cannot be read: {}", name_, bytes.status().message());
+  file_bytes_ = checked_cast<std::uint64_t>(*bytes, name_ + ": size");
   try {
-    arrow::MemoryPool* pool = arrow::system_memory_pool();
-    auto opened = arrow::io::ReadableFile::Open(name_, pool);
-    if (!opened.ok()) fail("{}: cannot open: {}", name_, opened.status().message());
-    parquet::ArrowReaderProperties properties(/*use_threads=*/false);
-    properties.set_pre_buffer(false);  // it would start Arrow's I/O threads
-    parquet::arrow::FileReaderBuilder builder;
-    auto status = builder.Open(*opened, parquet::ReaderProperties(pool));
-    if (status.ok()) status = builder.memory_pool(pool)->properties(properties)->Build(&reader_);
-    if (!status.ok()) fail_damaged(name_, status.message());
-    const auto file_metadata = reader_->parquet_reader()->metadata();
-    for (int group = 0; group < file_metadata->num_row_groups(); ++group) {
-      const auto group_metadata = file_metadata->RowGroup(group);
-      group_rows_.push_back(group_metadata->num_rows());
-      group_bytes_.push_back(group_metadata->total_byte_size());
-      if (group_rows_.back() < 0) fail_damaged(name_, "a row group has a negative number of rows");
-      rows_ = checked_add(rows_, group_rows_.back(), name_ + ": number of rows");
-    }
-    if (rows_ != file_metadata->num_rows())
-      fail_damaged(name_, fmt::format("its row groups hold {} rows, its footer says {}", rows_,
-                                      file_metadata->num_rows()));
+    build(parquet::ParquetFileReader::Open(std::move(source),
+                                           parquet::ReaderProperties(arrow::system_memory_pool()),
+                                           std::move(footer)));
   } catch (const parquet::ParquetException& exception) {
     fail_damaged(name_, exception.what());
   }
+}
+
+void ParquetFile::build(std::unique_ptr<parquet::ParquetFileReader> file) {
+  parquet::ArrowReaderProperties properties(/*use_threads=*/false);
+  properties.set_pre_buffer(false);  // it would start Arrow's I/O threads
+  auto built =
+      parquet::arrow::FileReader::Make(arrow::system_memory_pool(), std::move(file), properties);
+  if (!built.ok()) fail_damaged(name_, built.status().message());
+  reader_ = std::move(*built);
+  const auto file_metadata = footer();
+  for (int group = 0; group < file_metadata->num_row_groups(); ++group) {
+    const auto group_metadata = file_metadata->RowGroup(group);
+    group_rows_.push_back(group_metadata->num_rows());
+    group_bytes_.push_back(group_metadata->total_byte_size());
+    if (group_rows_.back() < 0) fail_damaged(name_, "a row group has a negative number of rows");
+    rows_ = checked_add(rows_, group_rows_.back(), name_ + ": number of rows");
+  }
+  if (rows_ != file_metadata->num_rows())
+    fail_damaged(name_, fmt::format("its row groups hold {} rows, its footer says {}", rows_,
+                                    file_metadata->num_rows()));
   for (const auto& field : reader_->manifest().schema_fields)
     columns_.push_back(field.field->name());
+}
+
+std::shared_ptr<parquet::FileMetaData> ParquetFile::footer() const {
+  return reader_->parquet_reader()->metadata();
+}
+
+ParquetFile::Extent ParquetFile::extent_of_group(int group) const {
+  Extent extent{file_bytes_, 0};
+  try {
+    const auto metadata = footer()->RowGroup(group);
+    for (int column = 0; column < metadata->num_columns(); ++column) {
+      const auto chunk = metadata->ColumnChunk(column);
+      std::int64_t begin = chunk->data_page_offset();
+      if (chunk->has_dictionary_page() && chunk->dictionary_page_offset() > 0)
+        begin = std::min(begin, chunk->dictionary_page_offset());
+      const std::int64_t bytes = chunk->total_compressed_size();
+      if (begin < 0 || bytes < 0 || static_cast<std::uint64_t>(begin) > file_bytes_ ||
+          static_cast<std::uint64_t>(bytes) > file_bytes_ - static_cast<std::uint64_t>(begin))
+        fail_damaged(name_, fmt::format("row group {} has {} bytes from {} on, the file has {}",
+                                        group, bytes, begin, file_bytes_));
+      extent.begin = std::min(extent.begin, static_cast<std::uint64_t>(begin));
+      extent.end = std::max(extent.end, static_cast<std::uint64_t>(begin + bytes));
+    }
+  } catch (const parquet::ParquetException& exception) {
+    fail_damaged(name_, exception.what());
+  }
+  return {std::min(extent.begin, extent.end), extent.end};
+}
+
+std::optional<std::pair<std::int64_t, std::int64_t>> ParquetFile::bounds(
+    int group, std::string_view column) const {
+  const auto found = std::find(columns_.begin(), columns_.end(), column);
+  if (found == columns_.end()) return std::nullopt;
+  const int leaf = reader_->manifest().schema_fields[found - columns_.begin()].column_index;
+  if (leaf < 0) return std::nullopt;
+  try {
+    const auto statistics = footer()->RowGroup(group)->ColumnChunk(leaf)->statistics();
+    if (!statistics || !statistics->HasMinMax()) return std::nullopt;
+    switch (statistics->physical_type()) {
+      case parquet::Type::INT32: {
+        const auto& typed = static_cast<const parquet::Int32Statistics&>(*statistics);
+        return std::pair<std::int64_t, std::int64_t>(typed.min(), typed.max());
+      }
+      case parquet::Type::INT64: {
+        const auto& typed = static_cast<const parquet::Int64Statistics&>(*statistics);
+        return std::pair<std::int64_t, std::int64_t>(typed.min(), typed.max());
+      }
+      default:
+        return std::nullopt;
+    }
+  } catch (const parquet::ParquetException& exception) {
+    fail_damaged(name_, exception.what());
+  }
 }
 
 bool ParquetFile::has_column(std::string_view name) const {

@@ -4,31 +4,15 @@
 #include <cctype>
 #include <cstdlib>
 #include <exception>
-#include <memory>
-#include <mutex>
 #include <span>
 #include <unistd.h>
 
-#include <curl/curl.h>
-
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
+#include "lerobot/hub/curl_handle.h"
 
 namespace lerobot::hub {
 namespace {
-
-struct CurlDeleter {
-  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-};
-using CurlHandle = std::unique_ptr<CURL, CurlDeleter>;
-
-CurlHandle make_handle() {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  CurlHandle handle(curl_easy_init());
-  if (!handle) fail("libcurl cannot be initialised");
-  return handle;
-}
 
 /// What libcurl's callbacks see. No exception may cross its C code: the first is kept.
 struct Transfer {
@@ -63,7 +47,7 @@ struct Transfer {
 };
 
 void perform(const std::string& url, Transfer& transfer) {
-  const CurlHandle handle = make_handle();
+  const CurlEasy handle = make_curl_easy();
   CURL* curl = handle.get();
   const DownloadOptions& options = transfer.options;
   char detail[CURL_ERROR_SIZE] = "";

@@ -51,8 +51,8 @@ class Module {
   at::Tensor register_parameter(std::string name, at::Tensor value);
   at::Tensor register_buffer(std::string name, at::Tensor value);
   template <class T>
-  std::shared_ptr<T> register_module(std::string name, std::shared_ptr<T> module) {
-    add_child(std::move(name), module);
+  std::shared_ptr<T> register_module(const std::string& name, std::shared_ptr<T> module) {
+    add_child(name, module);
     return module;
   }
 

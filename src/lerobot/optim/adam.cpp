@@ -39,23 +39,14 @@ struct FlatUpdate {
   AdamNumbers numbers;
 };
 
-void update_flat(const std::vector<FlatUpdate>& updates, Workers& workers) {
-  std::vector<Piece> pieces;
-  for (std::size_t t = 0; t < updates.size(); ++t)
-    append_pieces(t, updates[t].parameter.numel(), pieces);
-  workers.run(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
-    const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    const FlatUpdate& update = updates[piece.tensor];
-    float* const parameter = update.parameter.mutable_data_ptr<float>() + piece.begin;
-    float* const exp_avg = update.exp_avg.mutable_data_ptr<float>() + piece.begin;
-    alignas(64) std::array<float, kPieceLength> roots;
-    adam_moments(update.numbers, parameter, update.gradient.const_data_ptr<float>() + piece.begin,
-                 exp_avg, update.exp_avg_sq.mutable_data_ptr<float>() + piece.begin, roots.data(),
-                 piece.length);
-    take_square_roots(roots.data(), piece.length);
-    adam_parameter(update.numbers, parameter, exp_avg, roots.data(), piece.length);
-  });
-  for (const FlatUpdate& update : updates) update.parameter.unsafeGetTensorImpl()->bump_version();
+void update_piece(const FlatUpdate& update, std::int64_t begin, std::int64_t length) {
+  float* const parameter = update.parameter.mutable_data_ptr<float>() + begin;
+  float* const exp_avg = update.exp_avg.mutable_data_ptr<float>() + begin;
+  alignas(64) std::array<float, kPieceLength> roots;
+  adam_moments(update.numbers, parameter, update.gradient.const_data_ptr<float>() + begin, exp_avg,
+               update.exp_avg_sq.mutable_data_ptr<float>() + begin, roots.data(), length);
+  take_square_roots(roots.data(), length);
+  adam_parameter(update.numbers, parameter, exp_avg, roots.data(), length);
 }
 
 /// torch's _single_tensor_adam, operation by operation, for types that the loops do not serve.
@@ -148,7 +139,7 @@ void Adam::step() {
     }
     for (auto& [kind, lists] : fused) update_fused(lists, s, decoupled_, lr);
   }
-  update_flat(flat_updates, workers_);
+  update_in_pieces(flat_updates, loop_, update_piece);
 }
 
 Json Adam::settings(std::size_t group) const {

@@ -1,8 +1,8 @@
 // Adam and AdamW (https://docs.pytorch.org/docs/2.11/generated/torch.optim.AdamW.html).
 #pragma once
 
+#include "lerobot/base/parallel_loop.h"
 #include "lerobot/optim/optimizer.h"
-#include "lerobot/optim/workers.h"
 
 namespace lerobot::optim {
 
@@ -28,7 +28,7 @@ class Adam final : public Optimizer {
 
   std::vector<Settings> settings_;  // by group
   bool decoupled_;
-  Workers workers_;
+  ParallelLoop loop_{"optimizer"};
 };
 
 }  // namespace lerobot::optim

@@ -56,7 +56,8 @@ double ExponentialMovingAverage::decay_at(std::int64_t update) const {
 void ExponentialMovingAverage::update() {
   const c10::NoGradGuard no_grad;
   const double rate = 1.0 - decay_at(++state_.optimization_step);
-  std::vector<Piece> pieces;
+  std::vector<std::size_t> flat;  // numbers of the parameters that the loop serves
+  std::vector<std::int64_t> lengths;
   std::vector<at::Tensor> device_shadows, device_parameters;
   for (std::size_t n = 0; n < parameters_.size(); ++n) {
     const at::Tensor& parameter = parameters_[n].second;
@@ -64,7 +65,8 @@ void ExponentialMovingAverage::update() {
     if (!parameter.requires_grad()) {
       shadow.copy_(parameter);
     } else if (is_flat_float(parameter) && shadow.strides() == parameter.strides()) {
-      append_pieces(n, parameter.numel(), pieces);
+      flat.push_back(n);
+      lengths.push_back(parameter.numel());
     } else if (!parameter.device().is_cpu()) {
       device_shadows.push_back(shadow);
       device_parameters.push_back(parameter);
@@ -74,11 +76,10 @@ void ExponentialMovingAverage::update() {
   }
   // One launch for all, where diffusers has three for each.
   if (!device_shadows.empty()) at::_foreach_lerp_(device_shadows, device_parameters, rate);
-  workers_.run(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
-    const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    approach(static_cast<float>(rate),
-             state_.shadow_params[piece.tensor].mutable_data_ptr<float>() + piece.begin,
-             parameters_[piece.tensor].second.const_data_ptr<float>() + piece.begin, piece.length);
+  for_each_piece(lengths, loop_, [&](std::size_t entry, std::int64_t begin, std::int64_t length) {
+    const std::size_t n = flat[entry];
+    approach(static_cast<float>(rate), state_.shadow_params[n].mutable_data_ptr<float>() + begin,
+             parameters_[n].second.const_data_ptr<float>() + begin, length);
   });
 }
 
@@ -114,21 +115,5 @@ void ExponentialMovingAverage::load_state(const EmaState& state) {
   state_ = state;
   state_.shadow_params = shadow;
 }
-
-void ExponentialMovingAverage::swap() {
-  const c10::NoGradGuard no_grad;
-  for (std::size_t n = 0; n < parameters_.size(); ++n) {
-    const at::Tensor& parameter = parameters_[n].second;
-    const at::Tensor live = parameter.clone();
-    parameter.copy_(state_.shadow_params[n]);
-    state_.shadow_params[n].copy_(live);
-  }
-}
-
-ExponentialMovingAverage::Swapped::Swapped(ExponentialMovingAverage& average) : average_(&average) {
-  average_->swap();
-}
-
-ExponentialMovingAverage::Swapped::~Swapped() { average_->swap(); }
 
 }  // namespace lerobot::optim

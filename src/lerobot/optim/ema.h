@@ -10,9 +10,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "lerobot/base/parallel_loop.h"
 #include "lerobot/config/train_config.h"
 #include "lerobot/nn/module.h"
-#include "lerobot/optim/workers.h"
 
 namespace lerobot::optim {
 
@@ -51,25 +51,10 @@ class ExponentialMovingAverage {
   /// tensors are not those of the parameters; nothing has changed then.
   void load_state(const EmaState& state);
 
-  /// While it lives, the policy has the averages and the shadow the live weights. Not to be mixed
-  /// with update().
-  class Swapped {
-   public:
-    explicit Swapped(ExponentialMovingAverage& average);
-    Swapped(const Swapped&) = delete;
-    Swapped& operator=(const Swapped&) = delete;
-    ~Swapped();
-
-   private:
-    ExponentialMovingAverage* average_;
-  };
-
  private:
-  void swap();
-
   nn::NamedTensors parameters_;
   EmaState state_;
-  Workers workers_;
+  ParallelLoop loop_{"ema"};
 };
 
 }  // namespace lerobot::optim

@@ -91,48 +91,26 @@ LEROBOT_ALWAYS_INLINE void approach_loop(float rate, float* __restrict shadow,
     shadow[i] = shadow[i] - rate * (shadow[i] - parameter[i]);
 }
 
-LEROBOT_WIDE void wide_moments(const AdamNumbers& n, const float* parameter, const float* gradient,
-                               float* exp_avg, float* exp_avg_sq, float* root,
-                               std::int64_t length) {
-  moments<true>(n, parameter, gradient, exp_avg, exp_avg_sq, root, length);
-}
-LEROBOT_WIDE void wide_parameter(const AdamNumbers& n, float* parameter, const float* exp_avg,
-                                 const float* root, std::int64_t length) {
-  parameter_loop(n, parameter, exp_avg, root, length);
-}
-LEROBOT_WIDE void wide_sgd(const SgdNumbers& n, float* parameter, const float* gradient,
-                           float* buffer, std::int64_t length) {
-  sgd<true>(n, parameter, gradient, buffer, length);
-}
-LEROBOT_WIDE void wide_approach(float rate, float* shadow, const float* parameter,
-                                std::int64_t length) {
-  approach_loop(rate, shadow, parameter, length);
-}
-
 }  // namespace
 
 void adam_moments(const AdamNumbers& numbers, const float* parameter, const float* gradient,
                   float* exp_avg, float* exp_avg_sq, float* root, std::int64_t length) {
-  if (use_wide_loops())
-    return wide_moments(numbers, parameter, gradient, exp_avg, exp_avg_sq, root, length);
-  moments<kBaselineFuses>(numbers, parameter, gradient, exp_avg, exp_avg_sq, root, length);
+  run_widest<moments<true>, moments<kBaselineFuses>>(numbers, parameter, gradient, exp_avg,
+                                                     exp_avg_sq, root, length);
 }
 
 void adam_parameter(const AdamNumbers& numbers, float* parameter, const float* exp_avg,
                     const float* root, std::int64_t length) {
-  if (use_wide_loops()) return wide_parameter(numbers, parameter, exp_avg, root, length);
-  parameter_loop(numbers, parameter, exp_avg, root, length);
+  run_widest<parameter_loop>(numbers, parameter, exp_avg, root, length);
 }
 
 void sgd_parameter(const SgdNumbers& numbers, float* parameter, const float* gradient,
                    float* momentum_buffer, std::int64_t length) {
-  if (use_wide_loops()) return wide_sgd(numbers, parameter, gradient, momentum_buffer, length);
-  sgd<kBaselineFuses>(numbers, parameter, gradient, momentum_buffer, length);
+  run_widest<sgd<true>, sgd<kBaselineFuses>>(numbers, parameter, gradient, momentum_buffer, length);
 }
 
 void approach(float rate, float* shadow, const float* parameter, std::int64_t length) {
-  if (use_wide_loops()) return wide_approach(rate, shadow, parameter, length);
-  approach_loop(rate, shadow, parameter, length);
+  run_widest<approach_loop>(rate, shadow, parameter, length);
 }
 
 }  // namespace lerobot::optim

@@ -19,21 +19,11 @@ struct FlatUpdate {
   SgdNumbers numbers;
 };
 
-void update_flat(const std::vector<FlatUpdate>& updates, Workers& workers) {
-  std::vector<Piece> pieces;
-  for (std::size_t t = 0; t < updates.size(); ++t)
-    append_pieces(t, updates[t].parameter.numel(), pieces);
-  workers.run(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
-    const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    const FlatUpdate& update = updates[piece.tensor];
-    sgd_parameter(update.numbers, update.parameter.mutable_data_ptr<float>() + piece.begin,
-                  update.gradient.const_data_ptr<float>() + piece.begin,
-                  update.momentum_buffer.defined()
-                      ? update.momentum_buffer.mutable_data_ptr<float>() + piece.begin
-                      : nullptr,
-                  piece.length);
-  });
-  for (const FlatUpdate& update : updates) update.parameter.unsafeGetTensorImpl()->bump_version();
+void update_piece(const FlatUpdate& update, std::int64_t begin, std::int64_t length) {
+  const at::Tensor& buffer = update.momentum_buffer;
+  sgd_parameter(update.numbers, update.parameter.mutable_data_ptr<float>() + begin,
+                update.gradient.const_data_ptr<float>() + begin,
+                buffer.defined() ? buffer.mutable_data_ptr<float>() + begin : nullptr, length);
 }
 
 }  // namespace
@@ -83,7 +73,7 @@ void Sgd::step() {
       parameter.add_(gradient, -lr);
     }
   }
-  update_flat(flat_updates, workers_);
+  update_in_pieces(flat_updates, loop_, update_piece);
 }
 
 Json Sgd::settings(std::size_t group) const {

@@ -1,8 +1,8 @@
 // Stochastic gradient descent (https://docs.pytorch.org/docs/2.11/generated/torch.optim.SGD.html).
 #pragma once
 
+#include "lerobot/base/parallel_loop.h"
 #include "lerobot/optim/optimizer.h"
-#include "lerobot/optim/workers.h"
 
 namespace lerobot::optim {
 
@@ -25,7 +25,7 @@ class Sgd final : public Optimizer {
                      bool apply) override;
 
   std::vector<Settings> settings_;  // by group
-  Workers workers_;
+  ParallelLoop loop_{"optimizer"};
 };
 
 }  // namespace lerobot::optim

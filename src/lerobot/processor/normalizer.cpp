@@ -222,7 +222,8 @@ Json NormalizerStep::config() const {
 serialization::NamedTensors NormalizerStep::state() const {
   serialization::NamedTensors state;
   for (const auto& [key, feature] : statistics_)
-    for (const auto& [name, value] : feature) state.emplace_back(key + "." + name, value);
+    for (const auto& [name, value] : feature)
+      state.emplace_back(fmt::format("{}.{}", key, name), value);
   return state;
 }
 

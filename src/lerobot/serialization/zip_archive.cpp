@@ -1,40 +1,27 @@
 #include "lerobot/serialization/zip_archive.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
-#include <limits>
+#include <memory>
+#include <new>
 #include <unordered_set>
 #include <utility>
+#include <zlib.h>
 
 #include <c10/util/hash.h>
 
 #include "lerobot/base/checked.h"
 #include "lerobot/base/error.h"
+#include "lerobot/serialization/zip_format.h"
 
 namespace lerobot::serialization {
 namespace {
 
-constexpr std::uint32_t kLocalHeader = 0x04034b50;
-constexpr std::uint32_t kDataDescriptor = 0x08074b50;
-constexpr std::uint32_t kCentralHeader = 0x02014b50;
-constexpr std::uint32_t kEnd = 0x06054b50;
-constexpr std::uint32_t kZip64End = 0x06064b50;
-constexpr std::uint32_t kZip64Locator = 0x07064b50;
+using namespace zip;
 
-constexpr std::size_t kLocalHeaderBytes = 30;
-constexpr std::size_t kCentralHeaderBytes = 46;
-constexpr std::size_t kEndBytes = 22;
-constexpr std::size_t kZip64EndBytes = 56;
-constexpr std::size_t kZip64LocatorBytes = 20;
-
-constexpr std::uint16_t kZip64Extra = 0x0001;
 constexpr std::uint16_t kPaddingExtra = 0x4246;  // "FB"
-constexpr std::uint16_t kEncrypted = 0x0001;
-constexpr std::uint16_t kUtf8 = 0x0800;
-constexpr std::uint16_t kHasDescriptor = 0x0008;
-constexpr std::uint64_t k32Bits = std::numeric_limits<std::uint32_t>::max();
-constexpr std::uint64_t k16Bits = std::numeric_limits<std::uint16_t>::max();
 
 /// Tables for eight bytes at a time ("slicing by 8", Kounavis and Berry).
 constexpr auto kCrcTables = [] {
@@ -52,30 +39,6 @@ constexpr auto kCrcTables = [] {
   return tables;
 }();
 
-/// Reads little-endian fields; whoever makes one has checked that they are there.
-class Fields {
- public:
-  explicit Fields(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
-  std::uint16_t u16(std::size_t at) const { return read<std::uint16_t>(at); }
-  std::uint32_t u32(std::size_t at) const { return read<std::uint32_t>(at); }
-  std::uint64_t u64(std::size_t at) const { return read<std::uint64_t>(at); }
-
- private:
-  template <class T>
-  T read(std::size_t at) const {
-    T value;
-    std::memcpy(&value, bytes_.data() + at, sizeof value);
-    return value;
-  }
-  std::span<const std::uint8_t> bytes_;
-};
-
-struct Directory {
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t entries = 0;
-};
-
 /// Checks that [offset, offset + size) lies inside `bytes` and returns it.
 std::span<const std::uint8_t> slice(std::span<const std::uint8_t> bytes, std::uint64_t offset,
                                     std::uint64_t size, const std::string& archive,
@@ -86,7 +49,7 @@ std::span<const std::uint8_t> slice(std::span<const std::uint8_t> bytes, std::ui
   return bytes.subspan(offset, size);
 }
 
-Directory find_directory(std::span<const std::uint8_t> bytes, const std::string& archive) {
+DirectoryPlace find_directory(std::span<const std::uint8_t> bytes, const std::string& archive) {
   if (bytes.size() < kEndBytes)
     fail("{}: is cut off: {} bytes are no zip archive", archive, bytes.size());
   const std::size_t last = bytes.size() - kEndBytes;
@@ -100,7 +63,7 @@ Directory find_directory(std::span<const std::uint8_t> bytes, const std::string&
     --at;
   }
   const Fields end(bytes.subspan(at, kEndBytes));
-  Directory directory{end.u32(16), end.u32(12), end.u16(10)};
+  DirectoryPlace directory{end.u32(16), end.u32(12), end.u16(10)};
   if (at < kZip64LocatorBytes) return directory;
   const Fields locator(bytes.subspan(at - kZip64LocatorBytes, kZip64LocatorBytes));
   if (locator.u32(0) != kZip64Locator) return directory;
@@ -135,10 +98,6 @@ void read_zip64(std::span<const std::uint8_t> extra, const std::string& archive,
 /// miniz, which torch writes with, leaves out the descriptor of an empty member.
 std::uint16_t flags_of(std::uint64_t size) { return size > 0 ? kUtf8 | kHasDescriptor : kUtf8; }
 
-void append(std::string& out, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
-}
-
 }  // namespace
 
 std::uint32_t crc32(std::span<const std::uint8_t> bytes, std::uint32_t crc) {
@@ -161,9 +120,15 @@ bool ZipReader::looks_like_zip(std::span<const std::uint8_t> bytes) {
   return bytes.size() >= 4 && Fields(bytes).u32(0) == kLocalHeader;
 }
 
-ZipReader::ZipReader(std::span<const std::uint8_t> bytes, std::string name)
+std::span<const std::uint8_t> ZipReader::directory_of(std::span<const std::uint8_t> bytes,
+                                                      const std::string& name) {
+  const DirectoryPlace directory = find_directory(bytes, name);
+  return slice(bytes, directory.offset, directory.bytes, name, "the directory");
+}
+
+ZipReader::ZipReader(std::span<const std::uint8_t> bytes, std::string name, ZipCompression allowed)
     : name_(std::move(name)) {
-  const Directory directory = find_directory(bytes, name_);
+  const DirectoryPlace directory = find_directory(bytes, name_);
   auto headers = slice(bytes, directory.offset, directory.bytes, name_, "the directory");
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
     if (headers.size() < kCentralHeaderBytes || Fields(headers).u32(0) != kCentralHeader)
@@ -178,24 +143,21 @@ ZipReader::ZipReader(std::span<const std::uint8_t> bytes, std::string name)
     member.name.assign(reinterpret_cast<const char*>(headers.data()) + kCentralHeaderBytes,
                        name_bytes);
     if (header.u16(8) & kEncrypted) fail("{}: member {} is encrypted", name_, member.name);
-    if (const auto method = header.u16(10); method != 0)
-      fail(
-          "{}: member {} is compressed (method {}); torch.save stores members as they are: save "
-          "the file again with torch",
-          name_, member.name, method);
+    const std::uint16_t method = header.u16(10);
+    check_method(method, allowed, member.name);
+    member.deflated = method == kDeflated;
     member.crc = header.u32(16);
-    std::uint64_t stored_size = header.u32(20), size = header.u32(24), offset = header.u32(42);
+    std::uint64_t stored_size = header.u32(20), offset = header.u32(42);
+    member.size = header.u32(24);
     read_zip64(headers.subspan(kCentralHeaderBytes + name_bytes, extra_bytes), name_, member.name,
-               size, stored_size, offset);
-    if (size != stored_size)
-      fail("{}: member {} is stored, but its sizes differ: {} and {}", name_, member.name, size,
-           stored_size);
+               member.size, stored_size, offset);
+    check_sizes(member, stored_size);
 
     const Fields local(slice(bytes, offset, kLocalHeaderBytes, name_, member.name));
     if (local.u32(0) != kLocalHeader)
       fail("{}: damaged zip archive: member {} has no header", name_, member.name);
     const std::uint64_t begin = offset + kLocalHeaderBytes + local.u16(26) + local.u16(28);
-    member.bytes = slice(bytes, begin, size, name_, member.name);
+    member.bytes = slice(bytes, begin, stored_size, name_, member.name);
     if (!index_.emplace(member.name, members_.size()).second)
       fail("{}: damaged zip archive: two members are named {}", name_, member.name);
     members_.push_back(std::move(member));
@@ -208,10 +170,115 @@ const ZipReader::Member* ZipReader::find(std::string_view name) const {
   return found == index_.end() ? nullptr : &members_[found->second];
 }
 
+void ZipReader::check_method(std::uint16_t method, ZipCompression allowed,
+                             const std::string& member) const {
+  if (method == kStored || (method == kDeflated && allowed == ZipCompression::kDeflate)) return;
+  if (allowed == ZipCompression::kStoredOnly)
+    fail(
+        "{}: member {} is compressed (method {}); torch.save stores members as they are: save "
+        "the file again with torch",
+        name_, member, method);
+  fail("{}: member {} is compressed by method {}, only deflate (8) and stored (0) are supported",
+       name_, member, method);
+}
+
+void ZipReader::check_sizes(const Member& member, std::uint64_t stored_size) const {
+  if (!member.deflated && member.size != stored_size)
+    fail("{}: member {} is stored, but its sizes differ: {} and {}", name_, member.name,
+         member.size, stored_size);
+  // Deflate makes at most 1,032 bytes of one (zlib's manual): a larger claim is a lie, seen before
+  // memory is taken for it.
+  constexpr std::uint64_t kLargestRatio = 1032;
+  if (member.deflated && member.size / kLargestRatio > stored_size)
+    fail(
+        "{}: damaged zip archive: member {} claims {} bytes, its {} compressed ones cannot hold so "
+        "many",
+        name_, member.name, member.size, stored_size);
+}
+
 std::span<const std::uint8_t> ZipReader::checked_bytes(const Member& member) const {
+  check_internal(!member.deflated, "a deflated zip member has to be read by ZipMemberStream");
   if (member.crc != 0 && crc32(member.bytes) != member.crc)
     fail("{}: member {} is damaged: its checksum differs", name_, member.name);
   return member.bytes;
+}
+
+// ---- Members as streams
+// --------------------------------------------------------------------------------------
+
+class ZipMemberStream::Inflater {
+ public:
+  Inflater() {
+    // Negative: raw deflate data, without zlib's own header.
+    if (::inflateInit2(&stream_, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
+  }
+  Inflater(const Inflater&) = delete;
+  Inflater& operator=(const Inflater&) = delete;
+  ~Inflater() { ::inflateEnd(&stream_); }
+
+  enum class State { kMore, kEnd, kBroken };
+  /// Moves bytes from `in` to `out`, shortening both to what is left, until one of them is empty.
+  State inflate(std::span<const std::uint8_t>& in, std::span<std::uint8_t>& out) {
+    constexpr std::size_t kStep = 1 << 30;  // zlib counts in 32 bits
+    while (true) {
+      stream_.next_in = const_cast<Bytef*>(in.data());
+      stream_.avail_in = static_cast<uInt>(std::min(in.size(), kStep));
+      stream_.next_out = out.data();
+      stream_.avail_out = static_cast<uInt>(std::min(out.size(), kStep));
+      const uInt in_before = stream_.avail_in, out_before = stream_.avail_out;
+      const int result = ::inflate(&stream_, Z_NO_FLUSH);
+      const std::size_t taken = in_before - stream_.avail_in;
+      const std::size_t given = out_before - stream_.avail_out;
+      in = in.subspan(taken);
+      out = out.subspan(given);
+      if (result == Z_STREAM_END) return State::kEnd;
+      if (result != Z_OK && result != Z_BUF_ERROR) return State::kBroken;
+      if (out.empty() || (taken == 0 && given == 0)) return State::kMore;
+    }
+  }
+
+ private:
+  z_stream stream_{};
+};
+
+ZipMemberStream::ZipMemberStream(const ZipReader& archive, const ZipReader::Member& member)
+    : archive_(archive.name_), member_(member), in_(member.bytes), left_(member.size) {
+  if (member.deflated) inflater_ = std::make_unique<Inflater>();
+}
+
+ZipMemberStream::~ZipMemberStream() = default;
+
+void ZipMemberStream::read(std::span<std::uint8_t> out) {
+  if (out.size() > left_)
+    fail("{}: member {} is too short: {} bytes are wanted, {} are left of its {}", archive_,
+         member_.name, out.size(), left_, member_.size);
+  left_ -= out.size();
+  if (inflater_) {
+    std::span<std::uint8_t> rest = out;
+    if (!rest.empty() &&
+        (inflater_->inflate(in_, rest) == Inflater::State::kBroken || !rest.empty()))
+      fail("{}: member {} is damaged: its compressed data breaks off after {} of {} bytes",
+           archive_, member_.name, member_.size - left_ - rest.size(), member_.size);
+  } else if (!out.empty()) {
+    std::memcpy(out.data(), in_.data(), out.size());
+    in_ = in_.subspan(out.size());
+  }
+  crc_ = crc32(out, crc_);
+}
+
+void ZipMemberStream::finish() {
+  if (left_ != 0)
+    fail("{}: member {} has {} bytes more than its content needs", archive_, member_.name, left_);
+  if (inflater_) {
+    // The declared size is the limit: one byte more is a lie.
+    std::uint8_t more = 0;
+    std::span<std::uint8_t> rest(&more, 1);
+    if (inflater_->inflate(in_, rest) != Inflater::State::kEnd || rest.empty())
+      fail("{}: member {} is damaged: its compressed data does not end after {} bytes", archive_,
+           member_.name, member_.size);
+  }
+  if (crc_ != member_.crc)
+    fail("{}: member {} is damaged: its checksum differs", archive_, member_.name);
 }
 
 ZipWriter::ZipWriter(ByteSink sink) : sink_(std::move(sink)) {}
@@ -321,32 +388,10 @@ void ZipWriter::finish() {
     header += extra;
     emit(header);
   }
-  const std::uint64_t directory_bytes = offset_ - begin;
-  const std::uint64_t end64_offset = offset_;
-  const std::uint64_t count = entries_.size();
-
+  const DirectoryPlace directory{begin, offset_ - begin, entries_.size()};
   std::string end;
-  append(end, kZip64End, 4);
-  append(end, kZip64EndBytes - 12, 8);
-  append(end, 0x031e, 2);  // version made by
-  append(end, 0x002d, 2);  // version needed
-  append(end, 0, 4);       // this disk
-  append(end, 0, 4);       // directory's disk
-  append(end, count, 8);
-  append(end, count, 8);
-  append(end, directory_bytes, 8);
-  append(end, begin, 8);
-  append(end, kZip64Locator, 4);
-  append(end, 0, 4);
-  append(end, end64_offset, 8);
-  append(end, 1, 4);
-  append(end, kEnd, 4);
-  append(end, 0, 4);  // disks
-  append(end, std::min(count, k16Bits), 2);
-  append(end, std::min(count, k16Bits), 2);
-  append(end, std::min(directory_bytes, k32Bits), 4);
-  append(end, std::min(begin, k32Bits), 4);
-  append(end, 0, 2);  // comment
+  append_zip64_end(end, directory);
+  append_end(end, directory);
   emit(end);
 }
 

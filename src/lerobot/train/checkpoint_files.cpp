@@ -8,6 +8,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
 #include "lerobot/checkpoint/layout.h"
+#include "lerobot/config/run_folder.h"
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/policy/registry.h"
 
@@ -33,9 +34,9 @@ const std::map<std::string, std::string> kModelMetadata = {{"format", "pt"}};
 void add_policy_files(const Session& session, const fs::path& folder,
                       std::vector<FileEntry>& files) {
   const auto& types = policy::policy_types();
-  files.push_back(checkpoint::json_file(folder / checkpoint::kPolicyConfigFile,
+  files.push_back(checkpoint::json_file(folder / config::kPolicyConfigFile,
                                         config::to_json(session.policy->config(), types)));
-  files.push_back(checkpoint::json_file(folder / checkpoint::kTrainConfigFile,
+  files.push_back(checkpoint::json_file(folder / config::kTrainConfigFile,
                                         config::to_json(session.config, types)));
   for (const processor::Pipeline* pipeline :
        {&session.processors->preprocessor, &session.processors->postprocessor})
@@ -86,12 +87,13 @@ void add_ema_files(Session& session, const NamedTensors& model, checkpoint::Host
       kModelMetadata));
   add_policy_files(session, folder, files);
   files.push_back(
-      {.relative_path = fs::path(checkpoint::kTrainingStateFolder) / checkpoint::kEmaStateFile,
+      {.relative_path = fs::path(config::kTrainingStateFolder) / checkpoint::kEmaStateFile,
        .bytes = bytes,
        .write = [state](const fs::path& path) { checkpoint::save_ema_state(path, state); }});
 }
 
-checkpoint::TrainingStep training_step(const config::TrainConfig& config, std::int64_t step) {
+checkpoint::TrainingStep training_step(const config::TrainConfig& config, std::int64_t step,
+                                       bool even_batches) {
   return {.step = step,
           .dp_world_size = 1,
           .batch_size = config.batch_size,
@@ -100,7 +102,8 @@ checkpoint::TrainingStep training_step(const config::TrainConfig& config, std::i
           .dp_shard = config.parallelism.dp_shard,
           .ring_degree = config.parallelism.context_parallel.ring_degree,
           .ulysses_degree = config.parallelism.context_parallel.ulysses_degree,
-          .mixed_precision = config.accelerator.mixed_precision};
+          .mixed_precision = config.accelerator.mixed_precision,
+          .even_batches = even_batches};
 }
 
 /// Puts --optimizer.* values of the command line in place of recorded ones. A group with a rate of
@@ -146,22 +149,57 @@ void load_accumulated_gradients(Session& session, const fs::path& file) {
 
 void warn_about_changes(const config::TrainConfig& config,
                         const checkpoint::TrainingStep& recorded) {
-  const checkpoint::TrainingStep now = training_step(config, 0);
+  const checkpoint::TrainingStep now = training_step(config, 0, /*even_batches=*/false);
   const auto compare = [](const char* name, const std::optional<std::int64_t>& before,
                           const std::optional<std::int64_t>& after, const char* consequence) {
     if (before && after && *before != *after)
       log::warning("Resuming with {}={}, the checkpoint was written with {}. {}", name, *after,
                    *before, consequence);
   };
-  constexpr const char* kOrder =
-      "The data order goes on at the right epoch and offset, but not sample-exactly.";
-  compare("dp_world_size", recorded.dp_world_size, now.dp_world_size, kOrder);
-  compare("batch_size", recorded.batch_size, now.batch_size, kOrder);
   compare("gradient_accumulation.steps", recorded.grad_accum_steps, now.grad_accum_steps,
           "Updates fall on other steps than before.");
   if (recorded.mixed_precision != now.mixed_precision)
     log::warning("Resuming with mixed_precision={}, the checkpoint was written with {}.",
                  now.mixed_precision, recorded.mixed_precision);
+}
+
+/// The place in a stream after the recorded steps.
+void restore_stream_position(Session& session, const fs::path& state_folder,
+                             const checkpoint::TrainingStep& recorded) {
+  const fs::path file = state_folder / streaming::kStreamingStateFile;
+  std::optional<streaming::StreamingState> state;
+  if (fs::exists(file)) state = streaming::read_streaming_state(file);
+  resume_stream(*session.datasets.stream, session.config, state ? &*state : nullptr, recorded.step,
+                recorded.dp_world_size.value_or(1),
+                recorded.batch_size.value_or(session.config.batch_size));
+  log::info("Resuming data order after {} batches", recorded.step);
+}
+
+/// The place in the order of a dataset in memory. A step of the loop covers the same samples as in
+/// the recorded run as long as all processes together take as many.
+void restore_map_position(Session& session, const checkpoint::TrainingStep& recorded) {
+  const std::int64_t world = recorded.dp_world_size.value_or(1);
+  const std::int64_t batch_size = recorded.batch_size.value_or(session.config.batch_size);
+  const std::int64_t now = session.config.batch_size;
+  dataset::EpochPosition& position = session.start.samples;
+  position = dataset::position_after(
+      recorded.step, make_sampler(session.config, session.datasets).size(), batch_size, world);
+  log::info("Resuming data order at epoch {}, sample {}", position.epoch, position.sample);
+  if (batch_size * world == now) {
+    session.start.even_batches = world > 1 || recorded.even_batches;
+    if (world != 1)
+      log::info(
+          "The checkpoint was written by {} processes with batch_size={}: every step goes on with "
+          "the samples that they would have had together",
+          world, batch_size);
+    return;
+  }
+  log::warning(
+      "Resuming with {} samples a step (batch_size={} on 1 process), the checkpoint was written "
+      "with "
+      "{} (batch_size={} on {}). The data order goes on at the right epoch and offset, but steps "
+      "cover other samples than before.",
+      now, now, batch_size * world, batch_size, world);
 }
 
 }  // namespace
@@ -176,8 +214,8 @@ std::vector<std::pair<std::string, NamedTensors>> checkpoint_tensors(Session& se
 
 std::vector<FileEntry> checkpoint_files(Session& session, std::int64_t step,
                                         checkpoint::HostCopies& copies) {
-  const fs::path model_folder = checkpoint::kPretrainedModelFolder;
-  const fs::path state_folder = checkpoint::kTrainingStateFolder;
+  const fs::path model_folder = config::kPretrainedModelFolder;
+  const fs::path state_folder = config::kTrainingStateFolder;
   std::vector<FileEntry> files;
 
   const NamedTensors model = copies.copy(kModelSet, session.policy->module().state_dict());
@@ -185,8 +223,9 @@ std::vector<FileEntry> checkpoint_files(Session& session, std::int64_t step,
       checkpoint::tensor_file(model_folder / checkpoint::kModelFile, model, kModelMetadata));
   add_policy_files(session, model_folder, files);
 
-  files.push_back(checkpoint::json_file(state_folder / checkpoint::kTrainingStepFile,
-                                        checkpoint::to_json(training_step(session.config, step))));
+  files.push_back(checkpoint::json_file(
+      state_folder / checkpoint::kTrainingStepFile,
+      checkpoint::to_json(training_step(session.config, step, session.start.even_batches))));
   checkpoint::capture_torch_rng(session.rng);
   files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kRngStateFile,
                                           checkpoint::to_tensors(session.rng)));
@@ -197,6 +236,9 @@ std::vector<FileEntry> checkpoint_files(Session& session, std::int64_t step,
   if (session.scheduler)
     files.push_back(checkpoint::json_file(state_folder / checkpoint::kSchedulerStateFile,
                                           session.scheduler->state()));
+  if (session.datasets.stream)
+    files.push_back(checkpoint::json_file(state_folder / streaming::kStreamingStateFile,
+                                          streaming::to_json(session.datasets.stream->state)));
   if (session.ema) add_ema_files(session, model, copies, files);
   if (in_the_middle_of_an_update(session.config, step))
     files.push_back(
@@ -206,9 +248,10 @@ std::vector<FileEntry> checkpoint_files(Session& session, std::int64_t step,
 }
 
 void restore_training_state(Session& session, const fs::path& checkpoint) {
-  const fs::path folder = checkpoint / checkpoint::kTrainingStateFolder;
+  const fs::path folder = checkpoint / config::kTrainingStateFolder;
   const config::TrainConfig& config = session.config;
 
+  checkpoint::require_complete(checkpoint);
   const auto recorded = checkpoint::read_training_step(folder / checkpoint::kTrainingStepFile);
   warn_about_changes(config, recorded);
   session.rng = checkpoint::read_rng_state(folder / checkpoint::kRngStateFile);
@@ -234,12 +277,11 @@ void restore_training_state(Session& session, const fs::path& checkpoint) {
       fs::exists(folder / kAccumulatedGradientsFile))
     load_accumulated_gradients(session, folder / kAccumulatedGradientsFile);
 
-  session.first_step = recorded.step;
-  session.start = dataset::position_after(
-      recorded.step, make_sampler(config, session.datasets).size(),
-      recorded.batch_size.value_or(config.batch_size), recorded.dp_world_size.value_or(1));
-  log::info("Resuming data order at epoch {}, sample {}", session.start.epoch,
-            session.start.sample);
+  session.start.step = recorded.step;
+  if (session.datasets.stream)
+    restore_stream_position(session, folder, recorded);
+  else
+    restore_map_position(session, recorded);
   checkpoint::restore_torch_rng(session.rng);
 }
 

@@ -15,6 +15,7 @@
 #include "lerobot/train/progress_bar.h"
 #include "lerobot/train/run_log.h"
 #include "lerobot/train/session.h"
+#include "lerobot/train/waits.h"
 
 namespace lerobot::train {
 namespace {
@@ -24,19 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-/// Times between a batch being asked for and being there, in seconds.
-struct Waits {
-  std::vector<double> seconds;
-
-  double percentile(double fraction) {
-    if (seconds.empty()) return 0;
-    const auto rank = static_cast<std::size_t>(fraction * static_cast<double>(seconds.size() - 1));
-    std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(rank),
-                     seconds.end());
-    return seconds[rank];
-  }
-};
-
 }  // namespace
 
 int run_data_only(config::TrainConfig config, bool output_dir_given) {
@@ -44,6 +32,7 @@ int run_data_only(config::TrainConfig config, bool output_dir_given) {
   complete_policy_config(config, *metadata);
   const Datasets datasets = open_datasets(config, metadata);
   const auto loader = make_train_loader(config, datasets, {}, /*pin_memory=*/false);
+  if (datasets.stream) log_stream_panel(config, *datasets.stream);
 
   std::optional<JsonLines> metrics_file;
   if (output_dir_given) {
@@ -51,10 +40,11 @@ int run_data_only(config::TrainConfig config, bool output_dir_given) {
     metrics_file.emplace(fs::path(*config.output_dir) / "metrics.jsonl", 0);
   }
   log::info("Reading {} batches of {} samples ({} frames, {} episodes, {} decode threads)",
-            config.steps, config.batch_size, datasets.train->size(),
-            datasets.train->episodes().size(), config.num_workers);
+            config.steps, config.batch_size, datasets.frames(), datasets.episodes(),
+            config.num_workers);
 
   InterruptGuard interrupts;
+  const OnInterrupt stop_loader([&loader] { loader->stop(); });
   ProgressBar progress("Reading", 0, config.steps);
   Waits waits;
   double first_batch_s = 0;
@@ -72,6 +62,11 @@ int run_data_only(config::TrainConfig config, bool output_dir_given) {
         step, rate, first_batch_s, waits.percentile(0.5), waits.percentile(0.95),
         waits.percentile(0.99), process_cpu_seconds() - cpu_at_start,
         mebibytes(memory.proportional), mebibytes(memory.peak_resident));
+    const dataset::SourceStatistics source = loader->statistics();
+    if (datasets.stream)
+      log::info("read {:.1f} MiB, reserved_bytes:{:.1f} MiB resident_bytes:{:.1f} MiB",
+                mebibytes(source.bytes_read), mebibytes(source.reserved_bytes),
+                mebibytes(source.resident_bytes));
     if (metrics_file)
       metrics_file->append({{"step", step},
                             {"samples", samples},
@@ -80,6 +75,9 @@ int run_data_only(config::TrainConfig config, bool output_dir_given) {
                             {"wait_p50_s", waits.percentile(0.5)},
                             {"wait_p95_s", waits.percentile(0.95)},
                             {"wait_p99_s", waits.percentile(0.99)},
+                            {"bytes_read", source.bytes_read},
+                            {"reserved_bytes", source.reserved_bytes},
+                            {"resident_bytes", source.resident_bytes},
                             {"cpu_s", process_cpu_seconds() - cpu_at_start},
                             {"pss_bytes", memory.proportional},
                             {"peak_rss_bytes", memory.peak_resident}});
@@ -87,16 +85,21 @@ int run_data_only(config::TrainConfig config, bool output_dir_given) {
 
   while (step < config.steps && InterruptGuard::received() == 0) {
     const auto asked = Clock::now();
-    const dataset::Batch batch = loader->next();
-    waits.seconds.push_back(std::chrono::duration<double>(Clock::now() - asked).count());
+    std::optional<dataset::Batch> batch;
+    try {
+      batch = loader->next();
+    } catch (const dataset::LoaderStopped&) {
+      break;
+    }
+    waits.add(std::chrono::duration<double>(Clock::now() - asked).count());
     ++step;
-    samples += batch.size();
+    samples += batch->size();
     if (step == 1) {
       first_batch_s = process_age_seconds();
       after_first = Clock::now();
-      waits.seconds.clear();
+      waits.clear();
     } else {
-      samples_after_first += batch.size();
+      samples_after_first += batch->size();
     }
     progress.update(step, "");
     if (config.log_freq > 0 && step % config.log_freq == 0 && step < config.steps) report();

@@ -1,6 +1,5 @@
 #include "lerobot/train/datasets.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "lerobot/base/error.h"
@@ -9,23 +8,12 @@
 #include "lerobot/dataset/image_transforms.h"
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/dataset/stats.h"
+#include "lerobot/hub/home.h"
 
 namespace lerobot::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path lerobot_home() {
-  const auto variable = [](const char* name) -> fs::path {
-    const char* value = std::getenv(name);
-    return value ? value : "";
-  };
-  if (fs::path home = variable("HF_LEROBOT_HOME"); !home.empty()) return home;
-  if (fs::path home = variable("HF_HOME"); !home.empty()) return home / "lerobot";
-  if (fs::path cache = variable("XDG_CACHE_HOME"); !cache.empty())
-    return cache / "huggingface" / "lerobot";
-  return variable("HOME") / ".cache" / "huggingface" / "lerobot";
-}
 
 dataset::MapLoaderOptions loader_options(const config::TrainConfig& config, bool pin_memory) {
   dataset::MapLoaderOptions options;
@@ -50,7 +38,7 @@ fs::path dataset_root(const config::DatasetConfig& config) {
           *config.root);
     return *config.root;
   }
-  const fs::path root = lerobot_home() / config.repo_id;
+  const fs::path root = hub::lerobot_home() / config.repo_id;
   if (!fs::exists(root / "meta" / "info.json"))
     fail(
         "dataset {} is not on this machine (looked for {}); downloading from the Hub is not "
@@ -62,8 +50,11 @@ fs::path dataset_root(const config::DatasetConfig& config) {
 }
 
 std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfig& config) {
-  auto metadata = dataset::DatasetMetadata::open(
-      dataset_root(config.dataset), config.dataset.repo_id, config.dataset.depth_output_unit);
+  auto metadata =
+      config.dataset.streaming
+          ? open_stream_metadata(config)
+          : dataset::DatasetMetadata::open(dataset_root(config.dataset), config.dataset.repo_id,
+                                           config.dataset.depth_output_unit);
   if (config.dataset.use_imagenet_stats) {
     auto stats = metadata->stats();
     dataset::use_imagenet_stats(stats, metadata->info());
@@ -74,6 +65,11 @@ std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfi
 
 Datasets open_datasets(const config::TrainConfig& config,
                        std::shared_ptr<dataset::DatasetMetadata> metadata) {
+  if (config.dataset.streaming)
+    return {.metadata = metadata,
+            .train = nullptr,
+            .held_out = nullptr,
+            .stream = open_stream(config, metadata)};
   const auto selected = dataset::select_episodes(
       metadata->info().total_episodes, config.dataset.episodes, config.dataset.exclude_episodes);
   const auto split =
@@ -83,7 +79,8 @@ Datasets open_datasets(const config::TrainConfig& config,
                                                 .windows = config.policy->delta_indices(),
                                                 .tolerance_s = config.tolerance_s});
   };
-  Datasets datasets{.metadata = metadata, .train = open(split.train), .held_out = nullptr};
+  Datasets datasets{
+      .metadata = metadata, .train = open(split.train), .held_out = nullptr, .stream = {}};
   if (!split.eval.empty()) datasets.held_out = open(split.eval);
   return datasets;
 }
@@ -100,12 +97,22 @@ dataset::EpisodeAwareSampler make_sampler(const config::TrainConfig& config,
        .first_row = datasets.train->first_rows()});
 }
 
-std::unique_ptr<dataset::MapLoader> make_train_loader(const config::TrainConfig& config,
-                                                      const Datasets& datasets,
-                                                      dataset::EpochPosition start,
-                                                      bool pin_memory) {
+std::int64_t Datasets::frames() const {
+  return stream ? stream->source.episode_list().total_frames() : train->size();
+}
+
+std::int64_t Datasets::episodes() const {
+  return static_cast<std::int64_t>(stream ? stream->source.episodes.size()
+                                          : train->episodes().size());
+}
+
+std::unique_ptr<dataset::BatchSource> make_train_loader(const config::TrainConfig& config,
+                                                        const Datasets& datasets,
+                                                        const LoaderStart& start, bool pin_memory) {
+  if (datasets.stream) return make_stream_loader(config, *datasets.stream, start.step, pin_memory);
   auto options = loader_options(config, pin_memory);
-  options.start = start;
+  options.start = start.samples;
+  options.even_batches = start.even_batches;
   if (config.dataset.image_transforms.enable) {
     options.transform = dataset::ImageTransforms(config.dataset.image_transforms);
     options.transform_seed = static_cast<std::uint64_t>(config.seed.value_or(0));

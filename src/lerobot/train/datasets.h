@@ -3,20 +3,29 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "lerobot/config/train_config.h"
 #include "lerobot/dataset/batch_sharding.h"
 #include "lerobot/dataset/map_dataset.h"
 #include "lerobot/dataset/map_loader.h"
 #include "lerobot/dataset/sampler.h"
+#include "lerobot/train/stream.h"
 
 namespace lerobot::train {
 
 struct Datasets {
   std::shared_ptr<dataset::DatasetMetadata> metadata;
+  /// Null when the dataset is streamed.
   std::shared_ptr<const dataset::MapDataset> train;
   /// Null without --dataset.eval_split.
   std::shared_ptr<const dataset::MapDataset> held_out;
+  /// Empty unless the dataset is streamed.
+  std::optional<StreamRun> stream;
+
+  /// What is trained on.
+  std::int64_t frames() const;
+  std::int64_t episodes() const;
 };
 
 /// --dataset.root, else $HF_LEROBOT_HOME/<repo_id> (default ~/.cache/huggingface/lerobot). Throws
@@ -26,7 +35,8 @@ std::filesystem::path dataset_root(const config::DatasetConfig& config);
 /// Reads the metadata; camera statistics are ImageNet's under --dataset.use_imagenet_stats.
 std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfig& config);
 
-/// Opens the selected episodes with the policy's windows. Throws as dataset/ does.
+/// Opens the selected episodes with the policy's windows, in memory or as a stream. Throws as
+/// dataset/ and streaming/ do.
 Datasets open_datasets(const config::TrainConfig& config,
                        std::shared_ptr<dataset::DatasetMetadata> metadata);
 
@@ -34,11 +44,17 @@ Datasets open_datasets(const config::TrainConfig& config,
 dataset::EpisodeAwareSampler make_sampler(const config::TrainConfig& config,
                                           const Datasets& datasets);
 
-/// The training loader, beginning at `start`.
-std::unique_ptr<dataset::MapLoader> make_train_loader(const config::TrainConfig& config,
-                                                      const Datasets& datasets,
-                                                      dataset::EpochPosition start,
-                                                      bool pin_memory);
+/// Where a training loader begins.
+struct LoaderStart {
+  std::int64_t step = 0;           ///< of the loop; what a stream begins with
+  dataset::EpochPosition samples;  ///< what a dataset in memory begins with
+  bool even_batches = false;       ///< MapLoaderOptions::even_batches
+};
+
+/// The training loader, of the dataset in memory or of the stream.
+std::unique_ptr<dataset::BatchSource> make_train_loader(const config::TrainConfig& config,
+                                                        const Datasets& datasets,
+                                                        const LoaderStart& start, bool pin_memory);
 
 /// The held-out frames in order, at most max_eval_samples of them; one epoch is one evaluation.
 std::unique_ptr<dataset::MapLoader> make_eval_loader(const config::TrainConfig& config,

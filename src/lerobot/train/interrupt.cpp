@@ -1,9 +1,13 @@
 #include "lerobot/train/interrupt.h"
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <signal.h>
 #include <unistd.h>
+#include <utility>
 
 namespace lerobot::train {
 namespace {
@@ -41,5 +45,24 @@ InterruptGuard::InterruptGuard() {
 InterruptGuard::~InterruptGuard() { install(SIG_DFL); }
 
 int InterruptGuard::received() { return received_signal; }
+
+Interrupted::Interrupted(int signal)
+    : Error(signal == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM"), signal_(signal) {}
+
+void throw_when_interrupted() {
+  if (const int signal = InterruptGuard::received()) throw Interrupted(signal);
+}
+
+OnInterrupt::OnInterrupt(std::function<void()> action)
+    : thread_([action = std::move(action)](const std::stop_token& stop) {
+        constexpr std::chrono::milliseconds kInterval{50};
+        std::mutex mutex;
+        std::condition_variable_any wake;
+        std::unique_lock lock(mutex);
+        while (!stop.stop_requested()) {
+          if (InterruptGuard::received() != 0) return action();
+          wake.wait_for(lock, stop, kInterval, [] { return false; });
+        }
+      }) {}
 
 }  // namespace lerobot::train

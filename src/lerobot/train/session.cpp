@@ -8,6 +8,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
 #include "lerobot/checkpoint/layout.h"
+#include "lerobot/config/run_folder.h"
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/policy/registry.h"
 #include "lerobot/train/checkpoint_files.h"
@@ -21,15 +22,7 @@ namespace fs = std::filesystem;
 at::Device resolve_device(std::optional<std::string>& option) {
   const bool has_cuda = at::hasCUDA();
   if (!option) option = has_cuda ? "cuda" : "cpu";
-  at::Device device = [&] {
-    try {
-      return at::Device(*option);
-    } catch (const std::exception&) {
-      fail_usage("--policy.device={}: expected cpu, cuda or cuda:N", *option);
-    }
-  }();
-  if (!device.is_cpu() && !device.is_cuda())
-    fail_usage("--policy.device={}: expected cpu, cuda or cuda:N", *option);
+  at::Device device(*option);
   if (device.is_cuda() && !has_cuda) {
     log::warning("Device '{}' is not available, using 'cpu'.", *option);
     option = "cpu";
@@ -122,7 +115,7 @@ Session make_session(config::TrainConfig config, std::set<std::string> given) {
   const auto& pretrained = cfg.policy->pretrained_path;
   session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
   if (pretrained) {
-    const fs::path directory = checkpoint::resolve_pretrained_model(*pretrained);
+    const fs::path directory = config::find_pretrained(*pretrained);
     policy::load_policy_weights(*session.policy, directory / checkpoint::kModelFile);
     session.processors = policy::load_processors(*cfg.policy, directory, cfg.rename_map,
                                                  cfg.resume ? nullptr : &statistics);

@@ -37,8 +37,7 @@ struct Session {
   std::unique_ptr<optim::ExponentialMovingAverage> ema;  // null: switched off
   checkpoint::RngState rng;
   /// Micro-batches that are done when the loop starts, and where the data order then stands.
-  std::int64_t first_step = 0;
-  dataset::EpochPosition start;
+  LoaderStart start;
 };
 
 /// Sets config.policy's features from the dataset (inputs only when it names none) and its device

@@ -11,6 +11,7 @@
 #include "lerobot/base/log.h"
 #include "lerobot/base/threads.h"
 #include "lerobot/config/command_line.h"
+#include "lerobot/config/run_folder.h"
 #include "lerobot/policy/registry.h"
 #include "lerobot/train/data_only.h"
 #include "lerobot/train/session.h"
@@ -39,11 +40,13 @@ void check_output_dir(const config::TrainConfig& config) {
   const fs::path output_dir = *config.output_dir;
   if (!fs::exists(output_dir)) return;
   if (!fs::is_directory(output_dir)) fail("--output_dir={} is not a folder", output_dir.string());
-  if (!config.resume)
-    fail(
-        "--output_dir={} exists already and --resume is false: choose another folder, or pass "
-        "--resume=true --config_path={}/checkpoints/last/pretrained_model/train_config.json",
-        output_dir.string(), output_dir.string());
+  if (config.resume) return;
+  const bool resumable = !config::step_folders(output_dir / config::kCheckpointsFolder).empty();
+  fail("--output_dir={} exists already and --resume is false: choose another folder{}",
+       output_dir.string(),
+       resumable
+           ? fmt::format(", or go on with --resume=true --config_path='{}'", output_dir.string())
+           : "");
 }
 
 /// A launcher that starts several processes would get as many runs of the whole job.

@@ -1,6 +1,7 @@
 #include "lerobot/train/training_loop.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -16,12 +17,14 @@
 #include "lerobot/base/log.h"
 #include "lerobot/checkpoint/background_saver.h"
 #include "lerobot/checkpoint/layout.h"
+#include "lerobot/config/run_folder.h"
 #include "lerobot/train/autocast.h"
 #include "lerobot/train/checkpoint_files.h"
 #include "lerobot/train/interrupt.h"
 #include "lerobot/train/metrics.h"
 #include "lerobot/train/progress_bar.h"
 #include "lerobot/train/run_log.h"
+#include "lerobot/train/waits.h"
 
 namespace lerobot::train {
 namespace {
@@ -44,11 +47,10 @@ class TrainingLoop {
         config_(session.config),
         loader_(
             make_train_loader(config_, session.datasets, session.start, session.device.is_cuda())),
-        tracker_(config_.batch_size, session.datasets.train->size(),
-                 static_cast<std::int64_t>(session.datasets.train->episodes().size()),
-                 session.first_step),
-        metrics_file_(session.output_dir / "metrics.jsonl", session.first_step),
-        saver_(checkpoint::CheckpointWriter(session.output_dir / checkpoint::kCheckpointsFolder,
+        tracker_(config_.batch_size, session.datasets.frames(), session.datasets.episodes(),
+                 session.start.step),
+        metrics_file_(session.output_dir / "metrics.jsonl", session.start.step),
+        saver_(checkpoint::CheckpointWriter(session.output_dir / config::kCheckpointsFolder,
                                             config_.steps)),
         parameters_(session.policy->module().named_parameters()),
         clip_norm_(std::visit([](const auto& options) { return options.grad_clip_norm; },
@@ -57,18 +59,22 @@ class TrainingLoop {
         autocast_(autocast_dtype(config_.accelerator.mixed_precision)) {
     // LeRobot's train_config.json has no such option, so that the file itself tells a resumed run.
     const fs::path samples = session.output_dir / "samples.rank0.jsonl";
-    if (config_.log_samples || (session.first_step > 0 && fs::exists(samples)))
-      samples_file_.emplace(samples, session.first_step);
+    if (config_.log_samples || (session.start.step > 0 && fs::exists(samples)))
+      samples_file_.emplace(samples, session.start.step);
     if (session.datasets.held_out)
       eval_loader_ = make_eval_loader(config_, session.datasets, session.device.is_cuda());
   }
 
   int run() {
+    if (session_.start.step >= config_.steps)
+      log::warning("Nothing to do: the checkpoint is at step {}, and --steps={}; go on with more",
+                   session_.start.step, config_.steps);
     InterruptGuard interrupts;
-    ProgressBar progress("Training", session_.first_step, config_.steps);
-    std::int64_t step = session_.first_step;
+    const OnInterrupt stop_loader([this] { loader_->stop(); });
+    ProgressBar progress("Training", session_.start.step, config_.steps);
+    std::int64_t step = session_.start.step;
     while (step < config_.steps && InterruptGuard::received() == 0) {
-      train_step(step);
+      if (!train_step(step)) break;
       ++step;
       saver_.check();
       if (config_.save_checkpoint && !saver_is_prepared_ && step % accumulation_ == 0) {
@@ -92,11 +98,23 @@ class TrainingLoop {
     return step == config_.steps || (config_.save_freq > 0 && step % config_.save_freq == 0);
   }
 
-  /// Micro-batch number `step` (counted from 0).
-  void train_step(std::int64_t step) {
-    const auto start = Clock::now();
+  /// The next batch; nothing when a signal came while it was waited for.
+  std::optional<dataset::Batch> next_batch() {
     if (loader_->starts_epoch()) draw_loader_seed();
-    dataset::Batch batch = loader_->next();
+    try {
+      return loader_->next();
+    } catch (const dataset::LoaderStopped&) {
+      if (InterruptGuard::received() == 0) throw;
+      return std::nullopt;
+    }
+  }
+
+  /// Micro-batch number `step` (counted from 0). False when it was not begun.
+  bool train_step(std::int64_t step) {
+    const auto start = Clock::now();
+    std::optional<dataset::Batch> next = next_batch();
+    if (!next) return false;
+    dataset::Batch& batch = *next;
     const std::vector<std::int64_t> indices = batch.frame_index;
     const double data_s = seconds_since(start);
     session_.processors->preprocessor.apply(batch);
@@ -137,6 +155,8 @@ class TrainingLoop {
     tracker_.prep_s.add(prepared_s - data_s);
     tracker_.update_s.add(step_s - prepared_s);
     tracker_.step_s.add(step_s);
+    waits_.add(data_s);
+    return true;
   }
 
   void write_log_line() {
@@ -149,11 +169,38 @@ class TrainingLoop {
           "the dataset's statistics. Training goes on as LeRobot's does.",
           loss, tracker_.steps());
     }
-    metrics_file_.append(tracker_.to_json());
+    Json metrics = tracker_.to_json();
+    if (session_.datasets.stream) write_stream_line(metrics);
+    metrics_file_.append(metrics);
+    waits_.clear();
     progress_note_ =
         fmt::format("loss {:.3f} {:.0f} smp/s data {:.0f}%", loss, tracker_.samples_per_second(),
                     100 * tracker_.data_s.average() / std::max(tracker_.step_s.average(), 1e-9));
     tracker_.reset();
+  }
+
+  /// Waits and bytes since the last line.
+  void write_stream_line(Json& metrics) {
+    const dataset::SourceStatistics now = loader_->statistics();
+    const double seconds = seconds_since(last_line_);
+    const double rate =
+        static_cast<double>(now.bytes_read - bytes_at_last_line_) / std::max(seconds, 1e-9);
+    last_line_ = Clock::now();
+    bytes_at_last_line_ = now.bytes_read;
+    const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+    log::info(
+        "data: wait p50:{:.4f} p95:{:.4f} p99:{:.4f} s, read {:.2f} MB/s, reserved_bytes:{:.1f} "
+        "MiB "
+        "resident_bytes:{:.1f} MiB",
+        waits_.percentile(0.5), waits_.percentile(0.95), waits_.percentile(0.99), rate / 1e6,
+        mib(now.reserved_bytes), mib(now.resident_bytes));
+    metrics["wait_p50_s"] = waits_.percentile(0.5);
+    metrics["wait_p95_s"] = waits_.percentile(0.95);
+    metrics["wait_p99_s"] = waits_.percentile(0.99);
+    metrics["bytes_read"] = now.bytes_read;
+    metrics["bytes_per_s"] = rate;
+    metrics["reserved_bytes"] = now.reserved_bytes;
+    metrics["resident_bytes"] = now.resident_bytes;
   }
 
   void evaluate(std::int64_t step) {
@@ -192,18 +239,17 @@ class TrainingLoop {
     if (!config_.save_checkpoint) {
       log::warning("No checkpoint was written: --save_checkpoint=false");
     } else {
-      if (saved_step_ != step && step > session_.first_step) save(step);
+      if (saved_step_ != step && step > session_.start.step) save(step);
       if (const auto path = saver_.wait())
-        log::info(
-            "Go on with: lerobot-train --resume=true --config_path='{}'",
-            (*path / checkpoint::kPretrainedModelFolder / checkpoint::kTrainConfigFile).string());
+        log::info("Go on with: {} --resume=true --config_path='{}'", program_invocation_name,
+                  (*path / config::kPretrainedModelFolder / config::kTrainConfigFile).string());
     }
     return 128 + signal;
   }
 
   Session& session_;
   const config::TrainConfig& config_;
-  std::unique_ptr<dataset::MapLoader> loader_;
+  std::unique_ptr<dataset::BatchSource> loader_;
   std::unique_ptr<dataset::MapLoader> eval_loader_;
   MetricsTracker tracker_;
   JsonLines metrics_file_;
@@ -213,6 +259,9 @@ class TrainingLoop {
   double clip_norm_;
   std::int64_t accumulation_;
   std::optional<at::ScalarType> autocast_;
+  Waits waits_;  // since the last log line
+  Clock::time_point last_line_ = Clock::now();
+  std::uint64_t bytes_at_last_line_ = 0;
   std::string progress_note_;
   std::int64_t saved_step_ = -1;
   bool saver_is_prepared_ = false;
@@ -233,14 +282,15 @@ void write_panel(const Session& session) {
   const std::int64_t effective = config.batch_size * accumulation;
   log::info("Output dir: {}", session.output_dir.string());
   log::info("cfg.steps={} ({})", config.steps, big(config.steps));
-  log::info("dataset.num_frames={} ({})", session.datasets.train->size(),
-            big(session.datasets.train->size()));
-  log::info("dataset.num_episodes={}", session.datasets.train->episodes().size());
+  log::info("dataset.num_frames={} ({})", session.datasets.frames(),
+            big(session.datasets.frames()));
+  log::info("dataset.num_episodes={}", session.datasets.episodes());
   log::info(
       "Effective batch size: {} x 1 dp workers x {} grad accum = {} (topology: dp_replicate={}, "
       "dp_shard={})",
       config.batch_size, accumulation, effective, config.parallelism.dp_replicate,
       config.parallelism.dp_shard);
+  if (session.datasets.stream) log_stream_panel(config, *session.datasets.stream);
   log::info("num_learnable_params={} ({})", learnable, big(learnable));
   log::info("num_total_params={} ({})", total, big(total));
   log::info("Start offline training on a fixed dataset, with effective batch size: {}", effective);

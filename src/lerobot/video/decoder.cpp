@@ -64,6 +64,25 @@ UniqueCodecContext open_codec(const PacketSource& source) {
 // The packet's bytes belong to the source, which outlives every reference to them.
 void keep_bytes(void* /*opaque*/, std::uint8_t* /*data*/) {}
 
+/// What a codec context was opened for.
+struct CodecSetUp {
+  explicit CodecSetUp(const Mp4Index& index)
+      : codec(index.codec),
+        width(index.width),
+        height(index.height),
+        time_scale(index.time_scale),
+        reorder_depth(index.reorder_depth),
+        configuration(index.decoder_configuration) {}
+  bool operator==(const CodecSetUp&) const = default;
+
+  Codec codec;
+  int width;
+  int height;
+  std::uint32_t time_scale;
+  int reorder_depth;
+  std::vector<std::uint8_t> configuration;
+};
+
 /// A frame that is wanted: where it goes, and who else wants the same one.
 struct Wanted {
   std::size_t sample;
@@ -108,6 +127,7 @@ class Decoder::Implementation {
  public:
   Implementation(std::shared_ptr<const PacketSource> source, PixelLayout layout)
       : source_(std::move(source)),
+        codec_set_up_(source_->index()),
         context_(open_codec(*source_)),
         packet_(av_packet_alloc()),
         frame_(av_frame_alloc()),
@@ -124,6 +144,7 @@ class Decoder::Implementation {
   std::size_t distance_to(std::size_t sample) const;
   bool suits(const PacketSource& source) const;
   void rebind(std::shared_ptr<const PacketSource> source);
+  void detach();
 
  private:
   enum class State {
@@ -149,7 +170,9 @@ class Decoder::Implementation {
   [[noreturn]] void fail_decoding(std::size_t sample, const std::string& why) const;
   const Mp4Index& index() const { return source_->index(); }
 
-  std::shared_ptr<const PacketSource> source_;  // declared first: outlives the context's references
+  // Declared first: outlives the context's references. Null while detached.
+  std::shared_ptr<const PacketSource> source_;
+  CodecSetUp codec_set_up_;
   UniqueCodecContext context_;
   UniquePacket packet_;
   UniqueFrame frame_;
@@ -387,17 +410,18 @@ void Decoder::Implementation::fail_decoding(std::size_t sample, const std::strin
 }
 
 bool Decoder::Implementation::suits(const PacketSource& source) const {
-  const Mp4Index& now = index();
-  const Mp4Index& then = source.index();
-  return now.codec == then.codec && now.width == then.width && now.height == then.height &&
-         now.time_scale == then.time_scale && now.reorder_depth == then.reorder_depth &&
-         now.decoder_configuration == then.decoder_configuration;
+  return codec_set_up_ == CodecSetUp(source.index());
 }
 
 void Decoder::Implementation::rebind(std::shared_ptr<const PacketSource> source) {
   check_internal(suits(*source), "a decoder was turned to a video that it can't decode");
-  flush();
+  detach();
   source_ = std::move(source);
+}
+
+void Decoder::Implementation::detach() {
+  flush();
+  source_.reset();
   any_wanted_ = false;
 }
 
@@ -421,6 +445,7 @@ bool Decoder::suits(const PacketSource& source) const { return implementation_->
 void Decoder::rebind(std::shared_ptr<const PacketSource> source) {
   implementation_->rebind(std::move(source));
 }
+void Decoder::detach() { implementation_->detach(); }
 std::uint64_t Decoder::packets_sent() const { return implementation_->packets_sent(); }
 
 }  // namespace lerobot::video

@@ -69,6 +69,9 @@ class Decoder {
   bool suits(const PacketSource& source) const;
   /// Turns to another video, which it suits.
   void rebind(std::shared_ptr<const PacketSource> source);
+  /// Lets go of the video, whose memory may then be freed; source() is null, and only suits() and
+  /// rebind() may be called until it is turned to another one.
+  void detach();
 
   /// Coded frames handed to libavcodec so far: what tests and benchmarks look at.
   std::uint64_t packets_sent() const;

@@ -7,7 +7,8 @@
 
 namespace lerobot::video {
 
-DecoderCache::DecoderCache(std::size_t capacity) : capacity_(std::max<std::size_t>(capacity, 1)) {}
+DecoderCache::DecoderCache(std::size_t capacity, Idle idle)
+    : capacity_(std::max<std::size_t>(capacity, 1)), idle_keeps_(idle) {}
 
 void DecoderCache::decode(const std::shared_ptr<const PacketSource>& source, PixelLayout layout,
                           std::span<const FrameRequest> requests, double tolerance_s) {
@@ -49,13 +50,16 @@ std::unique_ptr<Decoder> DecoderCache::lease(const std::shared_ptr<const PacketS
       idle_.erase(best);
       return decoder;
     }
-    if (counters_.decoders >= capacity_ && !idle_.empty()) {
-      // The least recently used one that suits, else the least recently used one.
-      const auto suitable =
-          std::find_if(idle_.rbegin(), idle_.rend(), [&](const std::unique_ptr<Decoder>& decoder) {
-            return decoder->layout() == layout && decoder->suits(*source);
-          });
-      rebound = suitable != idle_.rend();
+    const bool is_full = counters_.decoders >= capacity_ && !idle_.empty();
+    // The least recently used one that suits, else the least recently used one. Without a video of
+    // its own one turns to another even if there is room for more.
+    const auto suitable =
+        std::find_if(idle_.rbegin(), idle_.rend(), [&](const std::unique_ptr<Decoder>& decoder) {
+          return (is_full || !decoder->source()) && decoder->layout() == layout &&
+                 decoder->suits(*source);
+        });
+    rebound = suitable != idle_.rend();
+    if (rebound || is_full) {
       const auto chosen = rebound ? std::prev(suitable.base()) : std::prev(idle_.end());
       candidate = std::move(*chosen);
       idle_.erase(chosen);
@@ -81,6 +85,7 @@ std::unique_ptr<Decoder> DecoderCache::lease(const std::shared_ptr<const PacketS
 
 void DecoderCache::give_back(std::unique_ptr<Decoder> decoder, std::uint64_t sent_before) {
   std::unique_ptr<Decoder> closing;  // closed after the lock is released
+  if (idle_keeps_ == Idle::kKeepsNothing) decoder->detach();
   const std::lock_guard lock(mutex_);
   counters_.packets_sent += decoder->packets_sent() - sent_before;
   idle_.push_front(std::move(decoder));

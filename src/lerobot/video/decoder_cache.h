@@ -19,7 +19,13 @@ namespace lerobot::video {
 /// there are as many decoders as calls, and the surplus closes when they end. Thread-safe.
 class DecoderCache {
  public:
-  explicit DecoderCache(std::size_t capacity);
+  /// What an idle decoder is left with.
+  enum class Idle {
+    kKeepsVideo,   ///< it may go on where it stands, and keeps the video alive
+    kKeepsNothing  ///< whoever fetched a video decides when its bytes are freed
+  };
+
+  explicit DecoderCache(std::size_t capacity, Idle idle = Idle::kKeepsVideo);
   DecoderCache(const DecoderCache&) = delete;
   DecoderCache& operator=(const DecoderCache&) = delete;
 
@@ -43,6 +49,7 @@ class DecoderCache {
   void give_back(std::unique_ptr<Decoder> decoder, std::uint64_t sent_before);
 
   const std::size_t capacity_;
+  const Idle idle_keeps_;
   mutable std::mutex mutex_;
   std::list<std::unique_ptr<Decoder>> idle_;  // most recently used first
   Counters counters_;

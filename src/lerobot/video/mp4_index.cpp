@@ -36,20 +36,23 @@ bool begins_a_file(BoxType type) {
   return std::find(std::begin(kFirst), std::end(kFirst), type) != std::end(kFirst);
 }
 
-/// Walks the top level, touching headers only, until moov is found.
 struct TopLevel {
-  std::uint64_t movie_offset = 0;
+  Mp4Layout layout;
   BoxHeader movie;
   std::vector<std::uint8_t> file_type_box;
   bool moov_before_mdat = true;
+  bool has_movie = false;
+  bool has_media_data = false;
+  std::uint64_t next = 0;  // where the walk goes on
 };
 
-TopLevel find_movie(ByteReader& reader) {
+/// Walks the top level, touching headers only, until moov is found and, if wanted, the first mdat.
+void walk_top_level(ByteReader& reader, bool want_media_data, TopLevel& top) {
   const std::string_view name = reader.name();
   const std::uint64_t file_bytes = reader.size();
-  TopLevel top;
-  std::uint64_t offset = 0;
-  while (offset < file_bytes) {
+  while (!top.has_movie || (want_media_data && !top.has_media_data)) {
+    const std::uint64_t offset = top.next;
+    if (offset >= file_bytes) break;
     const std::uint64_t left = file_bytes - offset;
     const std::optional<BoxHeader> header =
         read_box_header(reader.read(offset, std::min<std::uint64_t>(left, 16)), left);
@@ -70,18 +73,28 @@ TopLevel find_movie(ByteReader& reader) {
       const std::span<const std::uint8_t> box = reader.read(offset, header->total_bytes);
       top.file_type_box.assign(box.begin(), box.end());
     }
-    if (header->type == kMediaData) top.moov_before_mdat = false;
-    if (header->type == kMovie) {
-      top.movie_offset = offset;
-      top.movie = *header;
-      return top;
+    if (header->type == kMediaData && !top.has_media_data) {
+      top.has_media_data = true;
+      top.moov_before_mdat = top.has_movie;
+      top.layout.media_data_offset = offset;
+      top.layout.media_data_payload_offset = offset + header->header_bytes;
+      top.layout.media_data_payload_bytes = header->total_bytes - header->header_bytes;
     }
-    offset += header->total_bytes;
+    if (header->type == kMovie && !top.has_movie) {
+      top.has_movie = true;
+      top.layout.movie_offset = offset;
+      top.movie = *header;
+    }
+    top.next = offset + header->total_bytes;
   }
-  fail(
-      "{}: has no 'moov' box in its {} bytes: the recording was not finished or the file is cut; "
-      "copy or record it again",
-      name, file_bytes);
+  if (!top.has_movie)
+    fail(
+        "{}: has no 'moov' box in its {} bytes: the recording was not finished or the file is cut; "
+        "copy or record it again",
+        name, file_bytes);
+  if (want_media_data && !top.has_media_data)
+    fail("{}: has no 'mdat' box in its {} bytes, so no frames; copy or record it again", name,
+         file_bytes);
 }
 
 /// The track to read: the first enabled video track, or the first one when none is enabled.
@@ -216,9 +229,33 @@ constexpr CodecTag kCodecTags[] = {
     {box_type("av01"), Codec::kAv1, box_type("av1C")},
 };
 
-void read_sample_description(const Box& stsd, std::uint32_t wanted, Mp4Index& index) {
+/// The codec of a sample entry and what the decoder needs.
+void read_sample_entry(const Box& stsd, BoxType type, const Box& entry, Mp4Index& index) {
+  const CodecTag* tag = std::find_if(std::begin(kCodecTags), std::end(kCodecTags),
+                                     [&](const CodecTag& t) { return t.sample_entry == type; });
+  if (tag == std::end(kCodecTags))
+    fail(
+        "{}: video codec '{}' is not supported (H.264, HEVC and AV1 are); re-encode it: "
+        "ffmpeg -i in.mp4 -c:v libx264 -g 2 out.mp4",
+        stsd.file(), index.codec_tag);
+  index.codec = tag->codec;
+  index.width = entry.u16(24);
+  index.height = entry.u16(26);
+  if (index.width == 0 || index.height == 0)
+    entry.broken("the picture size is {}x{}", index.width, index.height);
+  const std::optional<Box> configuration = entry.find(tag->configuration, kVisualSampleEntryBytes);
+  if (configuration) {
+    const std::span<const std::uint8_t> bytes = configuration->payload();
+    index.decoder_configuration.assign(bytes.begin(), bytes.end());
+  } else if (tag->codec != Codec::kAv1) {  // AV1 carries its sequence header in the samples too
+    entry.broken("the box '{}' is missing in it", box_name(tag->configuration));
+  }
+}
+
+void read_sample_description(const Box& stsd, std::uint32_t wanted, Mp4Use use, Mp4Index& index) {
   const std::span<const std::uint8_t> body = stsd.payload();
   index.sample_description.assign(body.begin(), body.end());
+  index.description_number = wanted;
   const std::uint32_t count = stsd.u32(4);
   if (wanted == 0 || wanted > count)
     stsd.broken("samples use description {}, it has {}", wanted, count);
@@ -228,26 +265,7 @@ void read_sample_description(const Box& stsd, std::uint32_t wanted, Mp4Index& in
     if (++number != wanted) return;
     found = true;
     index.codec_tag = box_name(type);
-    const CodecTag* tag = std::find_if(std::begin(kCodecTags), std::end(kCodecTags),
-                                       [&](const CodecTag& t) { return t.sample_entry == type; });
-    if (tag == std::end(kCodecTags))
-      fail(
-          "{}: video codec '{}' is not supported (H.264, HEVC and AV1 are); re-encode it: "
-          "ffmpeg -i in.mp4 -c:v libx264 -g 2 out.mp4",
-          stsd.file(), index.codec_tag);
-    index.codec = tag->codec;
-    index.width = entry.u16(24);
-    index.height = entry.u16(26);
-    if (index.width == 0 || index.height == 0)
-      entry.broken("the picture size is {}x{}", index.width, index.height);
-    const std::optional<Box> configuration =
-        entry.find(tag->configuration, kVisualSampleEntryBytes);
-    if (configuration) {
-      const std::span<const std::uint8_t> bytes = configuration->payload();
-      index.decoder_configuration.assign(bytes.begin(), bytes.end());
-    } else if (tag->codec != Codec::kAv1) {  // AV1 carries its sequence header in the samples too
-      entry.broken("the box '{}' is missing in it", box_name(tag->configuration));
-    }
+    if (use == Mp4Use::kDecode) read_sample_entry(stsd, type, entry, index);
   });
   if (!found) stsd.broken("it claims {} entries, it has {}", count, number);
 }
@@ -276,14 +294,13 @@ std::string_view codec_name(Codec codec) {
   throw InternalError("unknown codec");
 }
 
-Mp4Index Mp4Index::parse(ByteReader& reader) {
+Mp4Index Mp4Index::parse(ByteReader& reader, Mp4Use use) {
   Mp4Index index;
-  TopLevel top = find_movie(reader);
-  index.file_type_box = std::move(top.file_type_box);
-  index.moov_before_mdat = top.moov_before_mdat;
+  TopLevel top;
+  walk_top_level(reader, false, top);
 
   const Box movie(reader.name(), "moov",
-                  reader.read(top.movie_offset + top.movie.header_bytes,
+                  reader.read(top.layout.movie_offset + top.movie.header_bytes,
                               top.movie.total_bytes - top.movie.header_bytes));
   read_times(movie.require(box_type("mvhd")), index.movie_time_scale, index.movie_duration);
   if (movie.find(box_type("mvex"))) refuse_fragmented(reader.name());
@@ -291,6 +308,9 @@ Mp4Index Mp4Index::parse(ByteReader& reader) {
   const Box track = find_video_track(movie);
   const Box track_header = track.require(box_type("tkhd"));
   index.track_id = track_header.u32(track_header.version() == 1 ? 20 : 12);
+  const std::uint64_t screen_size = track_header.version() == 1 ? 88 : 76;
+  index.track_width = track_header.u32(screen_size) >> 16;
+  index.track_height = track_header.u32(screen_size + 4) >> 16;
   check_display_matrix(track_header);
   const Box media = track.require(box_type("mdia"));
   read_times(media.require(box_type("mdhd")), index.time_scale, index.media_duration);
@@ -299,20 +319,53 @@ Mp4Index Mp4Index::parse(ByteReader& reader) {
   const Box tables = media.require(box_type("minf")).require(box_type("stbl"));
   std::uint32_t description = 1;
   index.samples = read_sample_table(tables, reader.size(), description);
-  read_sample_description(tables.require(box_type("stsd")), description, index);
+  read_sample_description(tables.require(box_type("stsd")), description, use, index);
   index.derive_presentation(reader.name());
-  index.derive_reorder_depth();
+  // Only now: a remote file is read in one direction.
+  if (use == Mp4Use::kIndex) {
+    walk_top_level(reader, true, top);
+    index.layout = top.layout;
+  }
+  index.file_type_box = std::move(top.file_type_box);
+  index.moov_before_mdat = top.moov_before_mdat;
+  index.reorder_depth = reorder_depth_of(index.samples);
+  return index;
+}
+
+Mp4Index Mp4Index::of_part(Mp4Part part) {
+  if (part.time_scale == 0 || part.samples.size() == 0)
+    fail("{}: the index has {} samples at {} ticks a second; make the sidecar anew", part.name,
+         part.samples.size(), part.time_scale);
+  Mp4Index index;
+  index.track_id = part.track_id;
+  index.time_scale = part.time_scale;
+  const Box stsd(part.name, "stsd", part.sample_description);
+  constexpr std::uint32_t kFirst = 1;
+  read_sample_description(stsd, kFirst, Mp4Use::kDecode, index);
+  index.samples = std::move(part.samples);
+  index.reorder_depth = part.reorder_depth;
+  index.presentation_ = part.presentation;
+  index.order_presented(part.name);
   return index;
 }
 
 void Mp4Index::derive_presentation(std::string_view name) {
-  std::int64_t begin = std::numeric_limits<std::int64_t>::min();
-  std::int64_t end = std::numeric_limits<std::int64_t>::max();
   if (edit.present) {
-    begin = edit.media_time;
+    presentation_.begin = edit.media_time;
     // A duration of 0 stands for "to the end of the media".
-    if (edit.duration > 0) end = begin + rescale(edit.duration, time_scale, movie_time_scale);
+    if (edit.duration > 0)
+      presentation_.end =
+          presentation_.begin + rescale(edit.duration, time_scale, movie_time_scale);
   }
+  const std::int64_t earliest = order_presented(name);
+  if (edit.present)
+    presentation_.shift = rescale(edit.empty_duration, time_scale, movie_time_scale) - earliest;
+}
+
+/// Finds the presented samples and their order; the composition time of the earliest.
+std::int64_t Mp4Index::order_presented(std::string_view name) {
+  const std::int64_t begin = presentation_.begin;
+  const std::int64_t end = presentation_.end;
   const auto presented = [&](std::size_t sample) {
     const std::int64_t time = samples.composition_time(sample);
     return begin <= time && time < end;
@@ -350,12 +403,12 @@ void Mp4Index::derive_presentation(std::string_view name) {
       return samples.composition_time(a) < samples.composition_time(b);
     });
   }
-  if (edit.present)
-    presentation_shift_ = rescale(edit.empty_duration, time_scale, movie_time_scale) - earliest;
+  return earliest;
 }
 
-void Mp4Index::derive_reorder_depth() {
-  if (samples.composition_offsets.empty()) return;
+int reorder_depth_of(const SampleTable& samples) {
+  int reorder_depth = 0;
+  if (samples.composition_offsets.empty()) return reorder_depth;
   // No codec reorders over more pictures than its buffer holds: 16 (H.264 and HEVC, annex A).
   constexpr std::size_t kBuffer = 16;
   for (std::size_t i = 1; i < samples.size(); ++i) {
@@ -365,6 +418,7 @@ void Mp4Index::derive_reorder_depth() {
       shown_later += samples.composition_time(i - k) > time ? 1 : 0;
     reorder_depth = std::max(reorder_depth, shown_later);
   }
+  return reorder_depth;
 }
 
 std::size_t Mp4Index::nearest_frame(double time_s) const {

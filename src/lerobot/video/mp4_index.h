@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -87,6 +88,9 @@ class SampleTable {
   bool all_sync = true;
 };
 
+/// How many pictures a decoder must hold back to give them in presentation order.
+int reorder_depth_of(const SampleTable& samples);
+
 /// What an edit list says, reduced to the one form that is supported: leading empty edits, then at
 /// most one edit at normal speed.
 struct EditList {
@@ -96,23 +100,70 @@ struct EditList {
   std::int64_t duration = 0;        // of the edit, in movie time scale ticks
 };
 
+/// Which samples are presented, and when.
+struct Presentation {
+  /// Samples composed at ticks [begin, end) are presented, others only decoded.
+  std::int64_t begin = std::numeric_limits<std::int64_t>::min();
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
+  /// Presentation time = (composition time + shift) / time scale + shift_s.
+  std::int64_t shift = 0;
+  /// What remains of a shift that is no whole number of ticks, seconds. 0 for a parsed file.
+  double shift_s = 0.0;
+};
+
+/// Where the boxes of a file's top level lie. `media_data` is the first 'mdat'.
+struct Mp4Layout {
+  std::uint64_t movie_offset = 0;
+  std::uint64_t media_data_offset = 0;
+  std::uint64_t media_data_payload_offset = 0;
+  std::uint64_t media_data_payload_bytes = 0;
+};
+
+/// What a file is parsed for.
+enum class Mp4Use {
+  kDecode,  ///< the codec is one of Codec, its configuration is there
+  kIndex,   ///< any codec; Mp4Index::layout is complete, so an 'mdat' has to be there
+};
+
+/// A run of a video's samples, for Mp4Index::of_part().
+struct Mp4Part {
+  std::string_view name;  ///< what messages call the video
+  std::uint32_t track_id = 1;
+  std::uint32_t time_scale = 0;
+  /// Body of the sample description box; its first entry is used.
+  std::vector<std::uint8_t> sample_description;
+  SampleTable samples;
+  /// Of the whole video, so that decoders can go from part to part.
+  int reorder_depth = 0;
+  Presentation presentation;
+};
+
 class Mp4Index {
  public:
   /// Parses the boxes of a whole file. Throws Error.
-  static Mp4Index parse(ByteReader& reader);
+  static Mp4Index parse(ByteReader& reader, Mp4Use use = Mp4Use::kDecode);
+  /// An index of samples that are known already, for decoding. Throws Error when the sample
+  /// description is damaged or its codec unknown, the table is empty, or no sample is presented.
+  static Mp4Index of_part(Mp4Part part);
 
   /// The brand box with its header, as it is in the file; empty when there is none.
   std::vector<std::uint8_t> file_type_box;
   bool moov_before_mdat = false;
+  Mp4Layout layout;  ///< only when parsed for Mp4Use::kIndex
   std::uint32_t movie_time_scale = 0;
   std::uint64_t movie_duration = 0;
 
   std::uint32_t track_id = 0;
+  /// Size of the picture on the screen, as the track header has it, whole pixels.
+  std::uint32_t track_width = 0;
+  std::uint32_t track_height = 0;
   std::uint32_t time_scale = 0;      // ticks a second of the media
   std::uint64_t media_duration = 0;  // as mdhd states it, ticks
   EditList edit;
   /// Body of the sample description box, as it is in the file.
   std::vector<std::uint8_t> sample_description;
+  /// Which of its entries the samples use, counted from 1.
+  std::uint32_t description_number = 1;
   std::string codec_tag;  // "avc1", "hev1", "av01", ...
   Codec codec = Codec::kH264;
   int width = 0;
@@ -121,7 +172,7 @@ class Mp4Index {
   std::vector<std::uint8_t> decoder_configuration;
 
   SampleTable samples;
-  /// How many pictures a decoder must hold back to give them in presentation order.
+  /// Of the whole video: see reorder_depth_of().
   int reorder_depth = 0;
 
   // ---- The presentation
@@ -134,19 +185,20 @@ class Mp4Index {
   }
   /// When a presented sample is shown, in ticks and in seconds of the edited time line.
   std::int64_t presentation_ticks(std::size_t sample) const {
-    return samples.composition_time(sample) + presentation_shift_;
+    return samples.composition_time(sample) + presentation_.shift;
   }
   double presentation_time(std::size_t sample) const {
-    return static_cast<double>(presentation_ticks(sample)) / time_scale;
+    return static_cast<double>(presentation_ticks(sample)) / time_scale + presentation_.shift_s;
   }
+  const Presentation& presentation() const { return presentation_; }
   /// The presented frame whose time is nearest to `time_s` (the earlier one of two equally near).
   std::size_t nearest_frame(double time_s) const;
 
  private:
   void derive_presentation(std::string_view name);
-  void derive_reorder_depth();
+  std::int64_t order_presented(std::string_view name);
 
-  std::int64_t presentation_shift_ = 0;
+  Presentation presentation_;
   // Presented samples by time. When decode order is presentation order, a range says it all.
   std::vector<std::uint32_t> order_;
   std::size_t identity_first_ = 0;

@@ -151,7 +151,7 @@ config::HelpTexts option_help(const ActConfig*) {
       {"normalization_mapping",
        "feature type (VISUAL, STATE, ENV, ACTION) to mode: IDENTITY, MEAN_STD, MIN_MAX, QUANTILES, "
        "QUANTILE10"},
-      {"vision_backbone", "image encoder: resnet18, resnet34, resnet50, resnet101, resnet152",
+      {"vision_backbone", "image encoder",
        one_of({"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"})},
       {"pretrained_backbone_weights",
        "torchvision's name of the image encoder's first weights; null: random"},

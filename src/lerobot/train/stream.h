@@ -1,0 +1,46 @@
+// A streamed dataset of a configuration: where it lies, its index, and the loader that reads it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "lerobot/config/train_config.h"
+#include "lerobot/dataset/metadata.h"
+#include "lerobot/streaming/stream_loader.h"
+#include "lerobot/streaming/streaming_state.h"
+
+namespace lerobot::train {
+
+/// What of a streamed run is needed to load batches and to record where it stands.
+struct StreamRun {
+  streaming::StreamSource source;
+  streaming::StreamingState state;
+  streaming::VirtualTopology topology;
+};
+
+/// The metadata of the dataset that --dataset.root or --dataset.repo_id names: of a remote one a
+/// copy is kept under HF_LEROBOT_HOME. Throws Error that says where it was looked for.
+std::shared_ptr<dataset::DatasetMetadata> open_stream_metadata(const config::TrainConfig& config);
+
+/// Opens the selected episodes: finds or builds the index of their videos, which may take long and
+/// reports its progress. The run stands at its beginning. Throws Error as streaming/ does.
+StreamRun open_stream(const config::TrainConfig& config,
+                      std::shared_ptr<const dataset::DatasetMetadata> metadata);
+
+/// Puts a run where it was after `steps` steps of the recorded one, and logs what that means.
+/// `recorded` is null when the checkpoint holds no state of a stream: it then was one of
+/// `dp_world_size` processes with `batch_size` samples each.
+void resume_stream(StreamRun& run, const config::TrainConfig& config,
+                   const streaming::StreamingState* recorded, std::int64_t steps,
+                   std::int64_t dp_world_size, std::int64_t batch_size);
+
+/// The loader, beginning with loop step `step`.
+std::unique_ptr<streaming::StreamLoader> make_stream_loader(const config::TrainConfig& config,
+                                                            const StreamRun& run, std::int64_t step,
+                                                            bool pin_memory);
+
+/// Writes every --dataset.streaming_* option with what it means for a worker to the log.
+void log_stream_panel(const config::TrainConfig& config, const StreamRun& run);
+
+}  // namespace lerobot::train
