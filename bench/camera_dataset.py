@@ -12,6 +12,7 @@ import pyarrow.parquet
 FPS = 30
 EPISODES = 20
 LENGTH = 150
+FILES_PER_CHUNK = 1000
 WIDTH, HEIGHT = 640, 480
 CAMERAS = ["observation.images.top", "observation.images.left", "observation.images.right"]
 DIMENSIONS = {"observation.state": 14, "action": 14}
@@ -52,10 +53,7 @@ def make(root: pathlib.Path) -> pathlib.Path:
 def write_tables(root: pathlib.Path, frames: int) -> None:
     random = numpy.random.default_rng(1)
     index = numpy.arange(frames)
-    vectors = {
-        name: numpy.cumsum(random.normal(scale=0.02, size=(frames, size)), axis=0).astype(numpy.float32)
-        for name, size in DIMENSIONS.items()
-    }
+    vectors = made_up_vectors(random, frames)
     columns = {
         **{
             name: pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.ravel()), values.shape[1])
@@ -68,24 +66,40 @@ def write_tables(root: pathlib.Path, frames: int) -> None:
         "task_index": pyarrow.array(numpy.zeros(frames, dtype=numpy.int64)),
     }
     write(root / "data/chunk-000/file-000.parquet", pyarrow.table(columns))
+    write_metadata(root, lengths=numpy.full(EPISODES, LENGTH), episodes_per_file=EPISODES, vectors=vectors)
 
-    start = numpy.arange(EPISODES) * LENGTH
-    zeros = numpy.zeros(EPISODES, dtype=numpy.int64)
+
+def made_up_vectors(random: numpy.random.Generator, frames: int) -> dict[str, numpy.ndarray]:
+    return {
+        name: numpy.cumsum(random.normal(scale=0.02, size=(frames, size)), axis=0).astype(numpy.float32)
+        for name, size in DIMENSIONS.items()
+    }
+
+
+def write_metadata(root: pathlib.Path, lengths: numpy.ndarray, episodes_per_file: int, vectors: dict[str, numpy.ndarray]) -> None:
+    """meta/ of episodes of these lengths (frames), so many of them to each data and video file; statistics of `vectors`."""
+    count = len(lengths)
+    ends = numpy.cumsum(lengths)
+    starts = ends - lengths
+    number = numpy.arange(count)
+    chunk, file = numpy.divmod(number // episodes_per_file, FILES_PER_CHUNK)
+    start_in_file = starts - starts[number // episodes_per_file * episodes_per_file]
+    zeros = numpy.zeros(count, dtype=numpy.int64)
     episodes = {
-        "episode_index": numpy.arange(EPISODES),
-        "tasks": pyarrow.array([["watch"]] * EPISODES),
-        "length": zeros + LENGTH,
-        "data/chunk_index": zeros,
-        "data/file_index": zeros,
-        "dataset_from_index": start,
-        "dataset_to_index": start + LENGTH,
+        "episode_index": number,
+        "tasks": pyarrow.array([["watch"]] * count),
+        "length": lengths,
+        "data/chunk_index": chunk,
+        "data/file_index": file,
+        "dataset_from_index": starts,
+        "dataset_to_index": ends,
     }
     for camera in CAMERAS:
         episodes |= {
-            f"videos/{camera}/chunk_index": zeros,
-            f"videos/{camera}/file_index": zeros,
-            f"videos/{camera}/from_timestamp": start / FPS,
-            f"videos/{camera}/to_timestamp": (start + LENGTH) / FPS,
+            f"videos/{camera}/chunk_index": chunk,
+            f"videos/{camera}/file_index": file,
+            f"videos/{camera}/from_timestamp": start_in_file / FPS,
+            f"videos/{camera}/to_timestamp": (start_in_file + lengths) / FPS,
         }
     episodes |= {"meta/episodes/chunk_index": zeros, "meta/episodes/file_index": zeros}
     write(root / "meta/episodes/chunk-000/file-000.parquet", pyarrow.table(episodes))
@@ -129,16 +143,16 @@ def write_tables(root: pathlib.Path, frames: int) -> None:
         "codebase_version": "v3.0",
         "fps": FPS,
         "features": features,
-        "total_episodes": EPISODES,
-        "total_frames": frames,
+        "total_episodes": count,
+        "total_frames": int(ends[-1]),
         "total_tasks": 1,
-        "chunks_size": 1000,
+        "chunks_size": FILES_PER_CHUNK,
         "data_files_size_in_mb": 100,
         "video_files_size_in_mb": 200,
         "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
         "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
         "robot_type": None,
-        "splits": {"train": f"0:{EPISODES}"},
+        "splits": {"train": f"0:{count}"},
     }
     statistics = {name: summary(values) for name, values in vectors.items()}
     picture = [[[0.5]]] * 3

@@ -10,6 +10,10 @@ import sys
 
 COMPARISONS = {
     "loader-map": "loader_map",
+    "loader-streaming": "loader_streaming",
+    "loader-remote": "loader_remote",
+    "sidecar-build": "sidecar_build",
+    "plan-scale": "plan_scale",
     "train-act": "train_act",
     "checkpoint": "checkpoint",
 }

@@ -47,7 +47,14 @@ def process_tree_pss_mib(root: int) -> float:
     return kilobytes / 1024
 
 
-def watch(command: list, *, stop_at: str | None = None, limit_s: float = 900, environment: dict | None = None) -> Watched:
+def watch(
+    command: list,
+    *,
+    stop_at: str | None = None,
+    limit_s: float = 900,
+    environment: dict | None = None,
+    memory_every_s: float = 0.4,
+) -> Watched:
     """Runs a command to its end, or until a line matches `stop_at`. Fails when the command fails."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(SCRATCH / "hf"), "CUDA_VISIBLE_DEVICES": "", **(environment or {})}
     began = time.monotonic()
@@ -64,7 +71,7 @@ def watch(command: list, *, stop_at: str | None = None, limit_s: float = 900, en
 
     def sample_memory():
         nonlocal peak
-        while not over.wait(0.4):
+        while not over.wait(memory_every_s):
             peak = max(peak, process_tree_pss_mib(process.pid))
 
     sampler = threading.Thread(target=sample_memory, daemon=True)

@@ -93,7 +93,7 @@ class StreamLoader::State {
   bool begin_batch();
   void fail_next_row(std::exception_ptr error);
   bool is_full(const BatchInWork& batch) const;
-  std::int64_t rows_beyond_front() const;
+  std::int64_t rows_in_work() const;
 
   // ---- Threads
   void run_decode_thread();
@@ -128,6 +128,7 @@ class StreamLoader::State {
   std::deque<std::unique_ptr<BatchInWork>> in_work_;  // in the order of delivery
   dataset::BatchBuffers buffers_;
   std::list<Fetch> fetches_;
+  bool is_waiting_ = false;  // the consumer, for the first batch in work
   bool planning_failed_ = false;
   bool stopping_ = false;
   std::exception_ptr error_;
@@ -196,10 +197,9 @@ bool StreamLoader::State::is_full(const BatchInWork& batch) const {
   return static_cast<std::int64_t>(batch.rows.size()) == batch_size_;
 }
 
-std::int64_t StreamLoader::State::rows_beyond_front() const {
+std::int64_t StreamLoader::State::rows_in_work() const {
   std::int64_t rows = 0;
-  for (std::size_t i = 1; i < in_work_.size(); ++i)
-    rows += static_cast<std::int64_t>(in_work_[i]->rows.size());
+  for (const auto& batch : in_work_) rows += static_cast<std::int64_t>(batch->rows.size());
   return rows;
 }
 
@@ -214,8 +214,9 @@ bool StreamLoader::State::begin_batch() {
 
 /// Puts the next sample into the last batch. False when nothing can be planned now.
 bool StreamLoader::State::plan_row() {
+  const std::int64_t limit = options_.samples_ahead + (is_waiting_ ? batch_size_ : 0);
+  if (rows_in_work() >= limit) return false;
   if ((in_work_.empty() || is_full(*in_work_.back())) && !begin_batch()) return false;
-  if (in_work_.size() > 1 && rows_beyond_front() >= options_.samples_ahead) return false;
   const auto sample = planner_.next();
   if (!sample) return false;
   BatchInWork& batch = *in_work_.back();
@@ -365,8 +366,10 @@ dataset::Batch StreamLoader::State::next() {
   if (error_) std::rethrow_exception(error_);
   if (stopping_) throw dataset::LoaderStopped();
   if (threads_.empty()) start_threads();
+  is_waiting_ = true;
   plan();
   await_front(lock);
+  is_waiting_ = false;
   if (in_work_.front()->error) {
     error_ = in_work_.front()->error;
     std::rethrow_exception(error_);

@@ -16,7 +16,8 @@ struct StreamLoaderOptions {
   StreamPlan plan;
 
   // None of the following has a say in the order.
-  /// Samples that may be decoded beyond the batch that training waits for, all lanes together.
+  /// Samples that may be decoded ahead of the batch that training works on or waits for, all lanes
+  /// together. Below a batch, training and decoding don't overlap.
   std::int64_t samples_ahead = 8;
   /// Batches that may be begun, the one that training waits for included.
   std::int64_t batches_ahead = 4;

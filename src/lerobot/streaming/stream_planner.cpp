@@ -15,10 +15,10 @@ EpisodeList StreamSource::episode_list() const {
   return list;
 }
 
-StreamPlanner::StreamPlanner(StreamSource source, StreamPlan plan)
-    : source_(std::move(source)), plan_(std::move(plan)), step_(plan_.step) {
+StreamPlanner::StreamPlanner(const StreamSource& source, StreamPlan plan)
+    : reader_(source.reader), plan_(std::move(plan)), step_(plan_.step) {
   const VirtualTopology& topology = plan_.topology;
-  const EpisodeList all = source_.episode_list();
+  const EpisodeList all = source.episode_list();
   steps_per_epoch_ = (all.total_frames() + topology.global_batch() - 1) / topology.global_batch();
   const std::vector<EpisodeList> of_ranks = rank_shards(all, topology.ranks());
   const auto [first, last] = topology.ranks_of(plan_.rank, plan_.world);
@@ -32,9 +32,8 @@ void StreamPlanner::make_lanes_of_rank(std::int64_t rank, const EpisodeList& epi
   const CoveragePoolOptions options = lane_options(plan_.settings, topology.lanes(rank));
   require_fit_budget(
       episodes.episodes,
-      [&](std::int64_t episode) { return source_.reader->reserved_bytes_bound(episode); },
-      [&](std::int64_t episode) { return source_.reader->reserved_bytes(episode); },
-      options.byte_budget);
+      [&](std::int64_t episode) { return reader_->reserved_bytes_bound(episode); },
+      [&](std::int64_t episode) { return reader_->reserved_bytes(episode); }, options.byte_budget);
   const LaneProgress progress = topology.progress(rank, plan_.step);
   std::vector<EpisodeList> of_lanes = lane_shards(episodes, topology.lanes(rank));
   check_internal(of_lanes.size() == progress.samples.size(), "every lane has episodes");
@@ -50,7 +49,7 @@ std::unique_ptr<Lane> StreamPlanner::make_lane(std::int64_t rank, std::int64_t n
                                                std::int64_t delivered) {
   CoveragePool pool(
       episodes.episodes, std::move(episodes.frames),
-      [reader = source_.reader](std::int64_t episode) { return reader->reserved_bytes(episode); },
+      [reader = reader_](std::int64_t episode) { return reader->reserved_bytes(episode); },
       options);
   pool.skip(delivered);
   auto lane = std::make_unique<Lane>(Lane{.rank = rank,
@@ -121,9 +120,8 @@ bool StreamPlanner::admit_waiting(Lane& lane) {
 void StreamPlanner::want_ahead(Lane& lane) {
   const auto residents = static_cast<std::int64_t>(lane.pool.residents().size());
   const std::int64_t count = plan_.prefetch_episodes + lane.pool_size - residents;
-  lane.cache.want_ahead(
-      lane.pool.upcoming(std::max<std::int64_t>(0, count)), lane.waiting.empty(),
-      [&](std::int64_t episode) { return source_.reader->reserved_bytes(episode); });
+  lane.cache.want_ahead(lane.pool.upcoming(std::max<std::int64_t>(0, count)), lane.waiting.empty(),
+                        [&](std::int64_t episode) { return reader_->reserved_bytes(episode); });
 }
 
 StreamPlanner::Wanted StreamPlanner::next_to_fetch() {

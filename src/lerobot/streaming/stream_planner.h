@@ -62,7 +62,7 @@ class StreamPlanner {
   /// Plans every lane up to its position. Throws Error when a rank owns no episode, when an episode
   /// is larger than a lane's byte budget, naming what helps, and when the topology's lanes are not
   /// those of the episodes.
-  StreamPlanner(StreamSource source, StreamPlan plan);
+  StreamPlanner(const StreamSource& source, StreamPlan plan);
 
   /// The next sample of this process; nullopt while its lane waits for room.
   std::optional<Sample> next();
@@ -86,7 +86,7 @@ class StreamPlanner {
   bool admit_waiting(Lane& lane);
   void want_ahead(Lane& lane);
 
-  const StreamSource source_;
+  const std::shared_ptr<const EpisodeReader> reader_;
   const StreamPlan plan_;
   std::int64_t steps_per_epoch_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;  // rank after rank

@@ -1,7 +1,7 @@
 #include "lerobot/train/stream.h"
 
 #include <algorithm>
-#include <cmath>
+#include <malloc.h>
 #include <utility>
 
 #include "lerobot/base/error.h"
@@ -94,7 +94,10 @@ Resources resources_of(const TrainConfig& config, const StreamRun& run) {
   // More threads than CPUs decode no faster.
   resources.decode_threads =
       std::min<std::int64_t>(lanes * config.dataset.streaming_decode_threads, available_cpus());
-  resources.samples_ahead = lanes * config.dataset.streaming_decoded_queue_size;
+  // Whatever the number of workers: their batches come in turn, and all threads work on the next
+  // one. A whole batch at least, so that training and decoding overlap.
+  resources.samples_ahead =
+      std::max(config.batch_size, config.dataset.streaming_decoded_queue_size);
   resources.fetch_threads = std::min(
       kMostFetchThreads,
       lanes *
@@ -162,6 +165,7 @@ StreamRun open_stream(const TrainConfig& config,
   if (!metadata->video_keys().empty()) index = open_index(config, *metadata, *source.payload);
   source.reader = std::make_shared<streaming::EpisodeReader>(metadata, index, source.payload,
                                                              config.tolerance_s);
+  ::malloc_trim(0);  // what reading the metadata took
   const streaming::EpisodeList selected = source.episode_list();
   streaming::StreamingState state = streaming::initial_state(setup_of(config), selected);
   streaming::VirtualTopology topology = streaming::topology_of(state, selected);
@@ -218,7 +222,9 @@ void log_stream_panel(const TrainConfig& config, const StreamRun& run) {
   if (lanes < config.num_workers)
     log::info("{} workers instead of {}: no more than the {} episodes", lanes, config.num_workers,
               run.source.episodes.size());
-  log::info("Streaming {}: {} order, seed {}, strategy {}", run.source.payload->describe(""),
+  std::string where = run.source.payload->describe("");
+  while (where.size() > 1 && where.ends_with('/')) where.pop_back();
+  log::info("Streaming {}: {} order, seed {}, strategy {}", where,
             streaming::name_of(run.state.order), run.state.settings.seed,
             streaming::name_of(run.state.settings.strategy));
   log::info("dataset.streaming_episode_pool_size={} -> {} episodes a worker, {} workers",
@@ -235,7 +241,7 @@ void log_stream_panel(const TrainConfig& config, const StreamRun& run) {
             options.streaming_byte_budget_gb, gibibytes(pool.byte_budget));
   log::info("dataset.streaming_decode_threads={} -> {} threads for all workers ({} CPUs)",
             options.streaming_decode_threads, resources.decode_threads, available_cpus());
-  log::info("dataset.streaming_decoded_queue_size={} -> {} samples ahead for all workers",
+  log::info("dataset.streaming_decoded_queue_size={} -> {} samples ahead, all workers together",
             options.streaming_decoded_queue_size, resources.samples_ahead);
   log::info(
       "dataset.video_decoder_cache_size={} -> {} open decoders",

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <malloc.h>
 
 #include <ATen/Parallel.h>
 
@@ -76,6 +77,9 @@ int run(std::span<const std::string> arguments) {
   // Decode threads share the machine with torch's: it gets what this process may use, unless the
   // user has chosen.
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(available_cpus());
+
+  // glibc gives threads up to eight arenas a CPU, each of which keeps what was freed in it.
+  ::mallopt(M_ARENA_MAX, available_cpus());
 
   if (config.data_only) return run_data_only(config, output_dir_given);
   check_output_dir(config);
