@@ -14,6 +14,7 @@ from trainer import RUN, TINY_ACT, dataset
 FLAGS = {**dataset("toy_state"), **TINY_ACT, **RUN, "steps": 12, "save_freq": 8}
 WITHOUT_VAE = {**FLAGS, "policy.use_vae": "false"}
 CAMERAS = {**dataset("toy_h264"), **TINY_ACT, **RUN, "steps": 4, "save_freq": 2, "policy.use_vae": "false"}
+STREAMED = {**FLAGS, "dataset.streaming": "true", "num_workers": 2}
 SCHEDULED = {
     **FLAGS,
     "use_policy_training_preset": "false",
@@ -236,3 +237,15 @@ def parameter_names(folder) -> list[str]:
     from lerobot.policies.act.modeling_act import ACTPolicy
 
     return [name for name, _ in ACTPolicy.from_pretrained(folder).named_parameters()]
+
+
+def test_lerobot_opens_the_checkpoint_of_a_streamed_run(runs):
+    from lerobot.configs.train import TrainPipelineConfig
+    from lerobot.policies.act.modeling_act import ACTPolicy
+
+    run = runs.ours(**STREAMED)
+    config = TrainPipelineConfig.from_pretrained(run.model(12))
+    assert config.dataset.streaming and config.num_workers == 2
+    policy = ACTPolicy.from_pretrained(run.model(12))
+    written = read_tensors(run.model(12) / "model.safetensors")
+    assert_tensors_agree(policy.state_dict(), written, rtol=0, atol=0)

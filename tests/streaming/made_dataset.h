@@ -40,6 +40,8 @@ struct MadeVideo {
   std::vector<std::size_t> episodes_per_file = {};
   /// Copied once more with these options after it was made, to move edit lists or times.
   std::string remux_options = "";
+  /// Frames before the first one that are made, and then hidden by an edit list.
+  std::int64_t hidden_frames = 0;
 };
 
 /// Writes a dataset of one 96x64 camera and a two-dimensional action to `root`.
@@ -67,12 +69,14 @@ inline void make_dataset(const fs::path& root, const std::vector<std::int64_t>& 
       const std::string command = "ffmpeg -nostdin -v error -y " + arguments;
       ASSERT_EQ(std::system(command.c_str()), 0) << command;
     };
-    const fs::path coded = made.remux_options.empty() ? path : root / "coded.mp4";
-    run(fmt::format("-f lavfi -i testsrc2=size=96x64:rate={} -frames:v {} {} '{}'", rate, in_file,
-                    made.codec_options, coded.string()));
-    if (!made.remux_options.empty())
-      run(fmt::format("-i '{}' -c copy {} '{}'", coded.string(), made.remux_options,
-                      path.string()));
+    const bool is_copied = !made.remux_options.empty() || made.hidden_frames > 0;
+    const fs::path coded = is_copied ? root / "coded.mp4" : path;
+    run(fmt::format("-f lavfi -i testsrc2=size=96x64:rate={} -frames:v {} {} '{}'", rate,
+                    in_file + made.hidden_frames, made.codec_options, coded.string()));
+    if (is_copied)
+      run(fmt::format("-ss {} -i '{}' -c copy {} '{}'",
+                      static_cast<double>(made.hidden_frames) / fps, coded.string(),
+                      made.remux_options, path.string()));
     double at_s = video::VideoFile::open(path)->first_time_s();
     for (std::size_t i = 0; i < files[file]; ++i, ++episode) {
       number.emplace_back(static_cast<std::int64_t>(episode));

@@ -121,6 +121,9 @@ INSTANTIATE_TEST_SUITE_P(
         VideoCase{"negative_composition_offsets",
                   {.codec_options = "-c:v libx264 -preset veryfast -pix_fmt yuv420p -g 12 -bf 3",
                    .remux_options = "-movflags negative_cts_offsets"}},
+        VideoCase{"hidden_frames",
+                  {.codec_options = "-c:v libx264 -preset veryfast -pix_fmt yuv420p -g 12 -bf 2",
+                   .hidden_frames = 7}},
         VideoCase{"index_at_the_end", {.remux_options = "-movflags -faststart"}},
         VideoCase{"hevc",
                   {"-c:v libx265 -preset ultrafast -pix_fmt yuv420p -x265-params "

@@ -329,13 +329,13 @@ std::string identity_digest(const SidecarIdentity& identity) {
   return hash.hex_digest();
 }
 
-std::vector<std::string> video_paths(const dataset::DatasetMetadata& metadata,
+std::vector<std::string> video_paths(const dataset::DatasetFiles& dataset,
                                      std::optional<std::int64_t> episodes) {
-  const std::vector<std::string>& cameras = metadata.video_keys();
+  const std::vector<std::string>& cameras = dataset.video_keys();
   if (cameras.empty()) return {};
-  if (!metadata.info().video_path)
-    fail("dataset {}: it has video features, but info.json has no video_path", metadata.repo_id());
-  const dataset::EpisodeTable& table = metadata.episodes();
+  if (!dataset.info().video_path)
+    fail("dataset {}: it has video features, but info.json has no video_path", dataset.repo_id());
+  const dataset::EpisodeTable& table = dataset.episodes();
   const std::int64_t count = std::min(episodes.value_or(table.size()), table.size());
   std::vector<std::string> paths;
   for (std::size_t camera = 0; camera < cameras.size(); ++camera) {
@@ -343,7 +343,7 @@ std::vector<std::string> video_paths(const dataset::DatasetMetadata& metadata,
     for (std::int64_t episode = 0; episode < count; ++episode)
       files.insert(table.video(episode, camera).file);
     for (const dataset::FileIndex& file : files)
-      paths.push_back(metadata.info().video_path->expand(file.chunk, file.file, cameras[camera]));
+      paths.push_back(dataset.info().video_path->expand(file.chunk, file.file, cameras[camera]));
   }
   std::sort(paths.begin(), paths.end());
   paths.erase(std::unique(paths.begin(), paths.end()), paths.end());

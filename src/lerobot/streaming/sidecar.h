@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "lerobot/base/json.h"
-#include "lerobot/dataset/metadata.h"
+#include "lerobot/dataset/dataset_files.h"
 #include "lerobot/streaming/payload.h"
 
 namespace lerobot::streaming {
@@ -84,7 +84,7 @@ std::optional<std::string> stale_reason(const SidecarIdentity& found,
 std::string identity_digest(const SidecarIdentity& identity);
 
 /// Paths of every video of the first `episodes` episodes (all of them by default), sorted.
-std::vector<std::string> video_paths(const dataset::DatasetMetadata& metadata,
+std::vector<std::string> video_paths(const dataset::DatasetFiles& dataset,
                                      std::optional<std::int64_t> episodes = std::nullopt);
 
 /// What a sidecar of the dataset has to say now. Asks the payload for sizes and fingerprints, up to

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -12,8 +11,9 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
+#include "lerobot/base/interrupt.h"
 #include "lerobot/base/log.h"
-#include "lerobot/dataset/metadata.h"
+#include "lerobot/dataset/dataset_files.h"
 #include "lerobot/hub/home.h"
 #include "lerobot/hub/range_client.h"
 #include "lerobot/streaming/http_payload.h"
@@ -47,31 +47,8 @@ Indexes the MP4 files of a LeRobotDataset v3, so that streaming training need no
   --help                    show this text
 )";
 
-/// A signal that asks for an end. The second one ends the process at once.
-class SignalWatch {
- public:
-  SignalWatch() {
-    struct sigaction action {};
-    action.sa_handler = [](int number) { received_ = number; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    ::sigaction(SIGINT, &action, nullptr);
-    ::sigaction(SIGTERM, &action, nullptr);
-  }
-  static int received() { return received_; }
-
- private:
-  static inline volatile std::sig_atomic_t received_ = 0;
-};
-
-/// The way out of a build that was interrupted.
-struct Interrupted {};
-
-void throw_when_interrupted() {
-  if (SignalWatch::received() != 0) throw Interrupted{};
-}
-
 struct Source {
-  std::shared_ptr<dataset::DatasetMetadata> metadata;
+  dataset::DatasetFiles files;
   std::shared_ptr<Payload> payload;
   std::string data_root;  // as the sidecar records it
 };
@@ -79,7 +56,7 @@ struct Source {
 Source open_local(const SidecarArguments& arguments) {
   Source source;
   source.data_root = local_data_root(arguments.data_root);
-  source.metadata = dataset::DatasetMetadata::open(source.data_root, arguments.repo_id);
+  source.files = dataset::DatasetFiles::open(source.data_root, arguments.repo_id);
   source.payload = std::make_shared<LocalPayload>(source.data_root);
   return source;
 }
@@ -94,7 +71,7 @@ Source open_http(const SidecarArguments& arguments, const Location& location) {
   mirror_options.lerobot_home = hub::lerobot_home();
   mirror_options.waiting = throw_when_interrupted;
   const MetadataMirror mirror = mirror_metadata(location.root, *client, mirror_options);
-  source.metadata = dataset::DatasetMetadata::open(mirror.root, arguments.repo_id);
+  source.files = dataset::DatasetFiles::open(mirror.root, arguments.repo_id);
   source.payload = std::make_shared<HttpPayload>(location.root, std::move(client));
   return source;
 }
@@ -167,12 +144,13 @@ int run(std::span<const std::string> command_line) {
   check_push(arguments);
   if (arguments.repo_type == "bucket")
     fail("--repo-type=bucket is not supported yet: reading Buckets comes with the Hub");
-  const SignalWatch signals;
+  const InterruptGuard interrupts(
+      "\nStopping; nothing will be written. Once more to stop at once.\n");
   const Source source = open_source(arguments);
   if (arguments.range_backend == "fsspec" && source.data_root.find("://") != std::string::npos)
     log::info("--range-backend=fsspec: {} is read by the native HTTP reader", source.data_root);
 
-  const std::vector<std::string> paths = video_paths(*source.metadata, arguments.episodes);
+  const std::vector<std::string> paths = video_paths(source.files, arguments.episodes);
   if (paths.empty())
     fail("dataset {}: it has no video features, so there is nothing to index", arguments.repo_id);
   SidecarBuildOptions options;
@@ -181,12 +159,12 @@ int run(std::span<const std::string> command_line) {
   options.progress = log_progress();
   options.poll = throw_when_interrupted;
   const SidecarIdentity identity = expected_identity(
-      arguments.repo_id, arguments.revision.value_or(source.metadata->info().codebase_version),
+      arguments.repo_id, arguments.revision.value_or(source.files.info().codebase_version),
       source.data_root, paths, *source.payload, arguments.workers);
   log::info("Indexing {} MP4 files of {}", paths.size(), source.data_root);
   write_sidecar(identity, *source.payload, arguments.output, options);
 
-  const std::int64_t all = source.metadata->episodes().size();
+  const std::int64_t all = source.files.episodes().size();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   fmt::print("Wrote {}\n", arguments.output);
   fmt::print("{} episodes, {} files, {:.1f} s\n", std::min(arguments.episodes.value_or(all), all),
@@ -200,15 +178,15 @@ int run(std::span<const std::string> command_line) {
 int sidecar_program(std::span<const std::string> arguments) {
   try {
     return run(arguments);
-  } catch (const Interrupted&) {
-    log::error("interrupted; nothing was written");
-    return 128 + SignalWatch::received();
+  } catch (const Interrupted& interrupted) {
+    log::error("{}; nothing was written", interrupted.what());
+    return interrupted.exit_code();
   } catch (const UsageError& error) {
     fmt::print(stderr, "lerobot-build-mp4-sidecar: wrong command line (see --help)\n{}\n",
                error.what());
     return error.exit_code();
   } catch (const Error& error) {
-    if (SignalWatch::received() != 0) return 128 + SignalWatch::received();
+    if (const int signal = InterruptGuard::received()) return 128 + signal;
     log::error("{}", error.what());
     return error.exit_code();
   } catch (const InternalError& error) {

@@ -237,7 +237,7 @@ void StreamLoader::State::run_decode_thread() {
     // A lease keeps the entry where it is.
     const Row& row = task->batch->rows[task->row];
     const Anchor anchor = row.anchor;
-    const auto episode = row.entry->fetched;
+    auto episode = row.entry->fetched;
     const Lane& lane = *row.lane;
     lock.unlock();
     std::exception_ptr error;
@@ -251,6 +251,7 @@ void StreamLoader::State::run_decode_thread() {
     } catch (...) {
       error = std::current_exception();
     }
+    episode.reset();  // before the lease ends: then its bytes count as free
     lock.lock();
     end_task(*task, std::move(error));
   }

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/interrupt.h"
 #include "lerobot/base/log.h"
 #include "lerobot/base/process.h"
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/train/datasets.h"
-#include "lerobot/train/interrupt.h"
 #include "lerobot/train/progress_bar.h"
 #include "lerobot/train/run_log.h"
 #include "lerobot/train/session.h"
@@ -43,7 +43,7 @@ int run_data_only(config::TrainConfig config, bool output_dir_given) {
             config.steps, config.batch_size, datasets.frames(), datasets.episodes(),
             config.num_workers);
 
-  InterruptGuard interrupts;
+  const InterruptGuard interrupts("\nStopping after this batch. Once more to stop at once.\n");
   const OnInterrupt stop_loader([&loader] { loader->stop(); });
   ProgressBar progress("Reading", 0, config.steps);
   Waits waits;

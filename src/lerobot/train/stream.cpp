@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/interrupt.h"
 #include "lerobot/base/log.h"
 #include "lerobot/base/threads.h"
 #include "lerobot/dataset/episode_selection.h"
@@ -16,18 +17,20 @@
 #include "lerobot/streaming/remote_metadata.h"
 #include "lerobot/streaming/sidecar_cache.h"
 #include "lerobot/train/datasets.h"
-#include "lerobot/train/interrupt.h"
 
 namespace lerobot::train {
 namespace {
 
 using config::TrainConfig;
 
+constexpr const char* kStopping = "\nStopping before the first step. Once more to stop at once.\n";
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 /// LeRobot's seed of a stream under --seed=null.
 constexpr std::uint64_t kSeedWithoutSeed = 42;
 /// Fetch threads do nothing but wait; more than this many requests at a time help no server.
 constexpr std::int64_t kMostFetchThreads = 64;
+/// A disk is not faster when more threads read it, and each holds an episode's rows while it does.
+constexpr std::int64_t kMostLocalFetchThreads = 4;
 
 bool is_remote(const TrainConfig& config) {
   return config.dataset.root &&
@@ -99,7 +102,7 @@ Resources resources_of(const TrainConfig& config, const StreamRun& run) {
   resources.samples_ahead =
       std::max(config.batch_size, config.dataset.streaming_decoded_queue_size);
   resources.fetch_threads = std::min(
-      kMostFetchThreads,
+      is_remote(config) ? kMostFetchThreads : kMostLocalFetchThreads,
       lanes *
           std::min(max_num_shards(config),
                    std::max<std::int64_t>(1, pool + config.dataset.streaming_prefetch_episodes)));
@@ -140,7 +143,7 @@ std::shared_ptr<dataset::DatasetMetadata> open_stream_metadata(const TrainConfig
   };
   if (!is_remote(config)) return open(dataset_root(config.dataset));
   const auto client = make_client(config);
-  const InterruptGuard interrupts;
+  const InterruptGuard interrupts(kStopping);
   const streaming::MetadataMirror mirror = streaming::mirror_metadata(
       *config.dataset.root, *client,
       {.lerobot_home = hub::lerobot_home(),
@@ -161,8 +164,10 @@ StreamRun open_stream(const TrainConfig& config,
       metadata, config.policy->delta_indices(), config.tolerance_s);
   source.payload = open_payload(config);
   std::shared_ptr<const streaming::VideoIndex> index;
-  const InterruptGuard interrupts;  // an index may take long to build
+  // An index may take long to build.
+  const InterruptGuard interrupts(kStopping);
   if (!metadata->video_keys().empty()) index = open_index(config, *metadata, *source.payload);
+  throw_when_interrupted();
   source.reader = std::make_shared<streaming::EpisodeReader>(metadata, index, source.payload,
                                                              config.tolerance_s);
   ::malloc_trim(0);  // what reading the metadata took

@@ -14,13 +14,13 @@
 #include <ATen/ops/zeros.h>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/interrupt.h"
 #include "lerobot/base/log.h"
 #include "lerobot/checkpoint/background_saver.h"
 #include "lerobot/checkpoint/layout.h"
 #include "lerobot/config/run_folder.h"
 #include "lerobot/train/autocast.h"
 #include "lerobot/train/checkpoint_files.h"
-#include "lerobot/train/interrupt.h"
 #include "lerobot/train/metrics.h"
 #include "lerobot/train/progress_bar.h"
 #include "lerobot/train/run_log.h"
@@ -69,7 +69,8 @@ class TrainingLoop {
     if (session_.start.step >= config_.steps)
       log::warning("Nothing to do: the checkpoint is at step {}, and --steps={}; go on with more",
                    session_.start.step, config_.steps);
-    InterruptGuard interrupts;
+    const InterruptGuard interrupts(
+        "\nStopping after this step, then saving a checkpoint. Once more to stop at once.\n");
     const OnInterrupt stop_loader([this] { loader_->stop(); });
     ProgressBar progress("Training", session_.start.step, config_.steps);
     std::int64_t step = session_.start.step;

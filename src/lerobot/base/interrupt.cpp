@@ -1,4 +1,4 @@
-#include "lerobot/train/interrupt.h"
+#include "lerobot/base/interrupt.h"
 
 #include <atomic>
 #include <chrono>
@@ -9,18 +9,18 @@
 #include <unistd.h>
 #include <utility>
 
-namespace lerobot::train {
+namespace lerobot {
 namespace {
 
 // Signal handlers can reach nothing but globals.
 std::atomic<int> received_signal{0};
+std::atomic<const char*> notice_text{""};
 
 void on_signal(int number) {
   int none = 0;
   if (received_signal.compare_exchange_strong(none, number)) {
-    const char text[] =
-        "\nStopping after this step, then saving a checkpoint. Once more to stop at once.\n";
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, sizeof text - 1);
+    const char* text = notice_text;
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
     return;
   }
   ::_exit(128 + number);
@@ -37,8 +37,9 @@ void install(void (*handler)(int)) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(const char* notice) {
   received_signal = 0;
+  notice_text = notice;
   install(on_signal);
 }
 
@@ -65,4 +66,4 @@ OnInterrupt::OnInterrupt(std::function<void()> action)
         }
       }) {}
 
-}  // namespace lerobot::train
+}  // namespace lerobot

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM: the first asks the loop to finish its step and save, the second ends at once.
+// SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process at once.
 #pragma once
 
 #include <functional>
@@ -7,12 +7,14 @@
 
 #include "lerobot/base/error.h"
 
-namespace lerobot::train {
+namespace lerobot {
 
 /// Installs the handlers while it lives.
 class InterruptGuard {
  public:
-  InterruptGuard();
+  /// `notice` is written to standard error when the first signal arrives; it must outlive the
+  /// guard.
+  explicit InterruptGuard(const char* notice);
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
   ~InterruptGuard();
@@ -21,7 +23,7 @@ class InterruptGuard {
   static int received();
 };
 
-/// The end of a run whose work before the first step was interrupted.
+/// The end of work that a signal has interrupted.
 class Interrupted : public Error {
  public:
   explicit Interrupted(int signal);
@@ -45,4 +47,4 @@ class OnInterrupt {
   std::jthread thread_;
 };
 
-}  // namespace lerobot::train
+}  // namespace lerobot
