@@ -84,6 +84,14 @@ TEST_F(Streaming, AnotherNumberOfWorkersKeepsTheRecordedOrder) {
   expect_equal_samples("whole", "parts");
 }
 
+TEST_F(Streaming, ARunThatGoesOnWithoutStreamingIsTold) {
+  ASSERT_EQ(train_program(streamed("run", "toy_state", {"--steps=3"})), 0);
+  const auto outcome = run_program({"--resume=true", "--config_path=" + output("run").string(),
+                                    "--dataset.streaming=false", "--steps=5"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.text, HasSubstr("The checkpoint's run was streamed, this one is not"));
+}
+
 TEST_F(Streaming, CamerasBehindAnHttpServerAreThoseOfTheFolder) {
   RangeServer server(data() / "datasets" / "toy_h264");
   const std::vector<std::string> options = {"--num_workers=2", "--steps=5",

@@ -20,11 +20,12 @@ void check_not_half_converted(const std::filesystem::path& meta, std::string_vie
 
 DatasetFiles DatasetFiles::open(const std::filesystem::path& root, const std::string& repo_id) {
   if (!std::filesystem::is_directory(root))
-    fail("dataset {}: {} is not a directory; check --dataset.root", repo_id, root.string());
+    fail("dataset {}: {} is not a directory; check the path of the dataset", repo_id,
+         root.string());
   const auto meta = root / "meta";
   if (!std::filesystem::exists(meta / "info.json"))
-    fail("dataset {}: {} is missing, so this is not a LeRobotDataset; check --dataset.root",
-         repo_id, (meta / "info.json").string());
+    fail("dataset {}: {} is missing, so this is not a LeRobotDataset; check the path", repo_id,
+         (meta / "info.json").string());
 
   DatasetFiles files;
   files.root_ = root;

@@ -177,7 +177,13 @@ void restore_stream_position(Session& session, const fs::path& state_folder,
 
 /// The place in the order of a dataset in memory. A step of the loop covers the same samples as in
 /// the recorded run as long as all processes together take as many.
-void restore_map_position(Session& session, const checkpoint::TrainingStep& recorded) {
+void restore_map_position(Session& session, const fs::path& state_folder,
+                          const checkpoint::TrainingStep& recorded) {
+  if (fs::exists(state_folder / streaming::kStreamingStateFile))
+    log::warning(
+        "The checkpoint's run was streamed, this one is not: the data order goes on at the right "
+        "epoch "
+        "and offset, but with other samples. --dataset.streaming=true goes on exactly.");
   const std::int64_t world = recorded.dp_world_size.value_or(1);
   const std::int64_t batch_size = recorded.batch_size.value_or(session.config.batch_size);
   const std::int64_t now = session.config.batch_size;
@@ -281,7 +287,7 @@ void restore_training_state(Session& session, const fs::path& checkpoint) {
   if (session.datasets.stream)
     restore_stream_position(session, folder, recorded);
   else
-    restore_map_position(session, recorded);
+    restore_map_position(session, folder, recorded);
   checkpoint::restore_torch_rng(session.rng);
 }
 
