@@ -1,4 +1,5 @@
-// How torch names the types of storages and tensors in its pickles. Private to serialization/.
+// How torch names the types of storages and tensors in its pickles. For readers of torch files:
+// here, and of sharded checkpoints.
 #pragma once
 
 #include <string_view>

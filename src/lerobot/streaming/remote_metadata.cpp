@@ -104,7 +104,8 @@ class Copy {
     const std::string info_url = hub::printable_url(url(kInfo));
     if (copied_.contains(kInfo))
       dataset::parse_dataset_info(parse_json(read_text_file(staging_ / kInfo), info_url), info_url);
-    fail("{}: is missing, {}; check the URL of the dataset", hub::printable_url(url(name)), consequence);
+    fail("{}: is missing, {}; check the URL of the dataset", hub::printable_url(url(name)),
+         consequence);
   }
 
   /// False when the chunk has no file.

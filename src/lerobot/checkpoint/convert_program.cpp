@@ -1,0 +1,155 @@
+#include "lerobot/checkpoint/convert_program.h"
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <string_view>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "lerobot/base/error.h"
+#include "lerobot/base/interrupt.h"
+#include "lerobot/base/log.h"
+#include "lerobot/checkpoint/dcp_convert.h"
+#include "lerobot/config/arguments.h"
+#include "lerobot/config/nearest_name.h"
+#include "lerobot/config/text_value.h"
+
+namespace lerobot::checkpoint {
+namespace {
+
+constexpr const char* kHelp =
+    R"(usage: lerobot-convert-dcp --checkpoint_dir=FOLDER [options]
+
+Merges the sharded weights of a checkpoint (pytorch_model_fsdp_0/) into model.safetensors beside
+them, so that from_pretrained and --policy.path load it; an adapter's into
+adapter_model.safetensors.
+
+  --checkpoint_dir=FOLDER  the checkpoint, its pretrained_model folder, or the run's folder, whose
+                           last checkpoint is taken
+  --delete_dcp=BOOL        remove the shards when the file is complete; a sharded run can then no
+                           longer resume from this checkpoint (default: false)
+  --push_to_hub=REPO       publish the converted folder; not supported yet (default: null)
+  --help                   show this text
+)";
+
+constexpr double kMegabyte = 1e6;
+
+/// Collects mistakes, so that the user sees all of them at once.
+class Parser {
+ public:
+  ConvertArguments parse(std::span<const std::string> words) {
+    const config::Arguments split = config::split_arguments(words);
+    result_.help = split.help;
+    if (result_.help) return result_;
+    for (const config::Problem& problem : split.problems) mistakes_.push_back(problem.message);
+    for (const auto& [name, text] : split.arguments) take(name, text);
+    if (!given_folder_ && mistakes_.empty()) mistakes_.emplace_back("--checkpoint_dir is required");
+    if (!mistakes_.empty()) throw UsageError(fmt::format("{}", fmt::join(mistakes_, "\n")));
+    return result_;
+  }
+
+ private:
+  void take(const std::string& name, const std::string& text) {
+    if (name == "checkpoint_dir") return take_folder(text);
+    const Json value = config::parse_value(text);
+    if (name == "delete_dcp") {
+      if (value.is_boolean())
+        result_.delete_dcp = value.get<bool>();
+      else
+        mistakes_.push_back(fmt::format("--delete_dcp={}: expected true or false", text));
+    } else if (name == "push_to_hub") {
+      if (!value.is_null())
+        mistakes_.push_back(fmt::format(
+            "--push_to_hub={}: publishing is not supported yet; convert without it and upload the "
+            "folder yourself",
+            text));
+    } else {
+      const std::vector<std::string> names = {"checkpoint_dir", "delete_dcp", "push_to_hub"};
+      const std::string nearest = config::nearest_name(name, names);
+      mistakes_.push_back(
+          fmt::format("unknown option --{}{}", name,
+                      nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest)));
+    }
+  }
+
+  void take_folder(const std::string& text) {
+    given_folder_ = true;
+    result_.checkpoint_dir = text;
+    if (text.empty()) mistakes_.emplace_back("--checkpoint_dir is empty");
+  }
+
+  ConvertArguments result_;
+  bool given_folder_ = false;
+  std::vector<std::string> mistakes_;
+};
+
+/// Every few seconds a line; the way out when a signal has arrived.
+class Report {
+ public:
+  void operator()(const ConvertProgress& progress) {
+    throw_when_interrupted();
+    const auto now = Clock::now();
+    if (now - written_ < kInterval) return;
+    written_ = now;
+    log::info("Merged {}/{} tensors, {:.0f}/{:.0f} MB", progress.tensors, progress.all_tensors,
+              static_cast<double>(progress.bytes) / kMegabyte,
+              static_cast<double>(progress.all_bytes) / kMegabyte);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kInterval{2};
+  Clock::time_point written_ = Clock::now();
+};
+
+int run(std::span<const std::string> command_line) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ConvertArguments arguments = parse_convert_arguments(command_line);
+  if (arguments.help) {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  const InterruptGuard interrupts(
+      "\nStopping; the checkpoint stays as it was. Once more to stop at once.\n");
+  const fs::path folder = find_sharded_model(arguments.checkpoint_dir);
+  ConvertOptions options;
+  options.delete_dcp = arguments.delete_dcp;
+  options.progress = Report();
+  const Converted converted = convert_dcp(folder, options);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  fmt::print("Wrote {}\n", converted.file.string());
+  fmt::print("{} tensors, {:.1f} MB, {:.1f} s\n", converted.total.tensors,
+             static_cast<double>(converted.total.bytes) / kMegabyte, elapsed.count());
+  if (arguments.delete_dcp) fmt::print("Removed the shards\n");
+  return 0;
+}
+
+}  // namespace
+
+ConvertArguments parse_convert_arguments(std::span<const std::string> arguments) {
+  return Parser().parse(arguments);
+}
+
+int convert_program(std::span<const std::string> arguments) {
+  try {
+    return run(arguments);
+  } catch (const Interrupted& interrupted) {
+    log::error("{}; nothing was written", interrupted.what());
+    return interrupted.exit_code();
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "lerobot-convert-dcp: wrong command line (see --help)\n{}\n", error.what());
+    return error.exit_code();
+  } catch (const Error& error) {
+    log::error("{}", error.what());
+    return error.exit_code();
+  } catch (const InternalError& error) {
+    log::error("internal error (please report it): {}", error.what());
+  } catch (const std::exception& error) {
+    log::error("{}", error.what());
+  }
+  return 1;
+}
+
+}  // namespace lerobot::checkpoint
