@@ -63,7 +63,7 @@ TEST(DatasetMetadata, GivesThePolicyItsFeaturesInOrder) {
 TEST(DatasetMetadata, SaysWhatIsMissing) {
   EXPECT_THAT(
       error_of([] { DatasetMetadata::open("/nowhere/at/all", "toy/none"); }),
-      AllOf(HasSubstr("toy/none"), HasSubstr("/nowhere/at/all"), HasSubstr("--dataset.root")));
+      AllOf(HasSubstr("toy/none"), HasSubstr("/nowhere/at/all"), HasSubstr("check the path")));
   {
     DatasetCopy dataset("toy_h264");
     fs::remove(dataset.file("meta/tasks.parquet"));
