@@ -5,7 +5,7 @@
 
 import sys
 
-import torch
+from batches import print_batches
 from lerobot.datasets import EpisodeAwareSampler
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -20,17 +20,7 @@ def main() -> None:
     sampler = EpisodeAwareSampler(
         dataset.meta.episodes["dataset_from_index"], dataset.meta.episodes["dataset_to_index"], shuffle=True, seed=1000
     )
-    loader = torch.utils.data.DataLoader(
-        dataset,
-        batch_size=batch_size,
-        sampler=sampler,
-        num_workers=workers,
-        prefetch_factor=4 if workers else None,
-        persistent_workers=workers > 0,
-        multiprocessing_context="spawn" if workers else None,
-    )
-    for number, _ in zip(range(batches), loader):
-        print("batch", number, flush=True)
+    print_batches(dataset, workers=workers, batches=batches, batch_size=batch_size, sampler=sampler)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ max_num_shards=WORKERS, which yields nothing without workers: here it is at leas
 
 import sys
 
-import torch
+from batches import print_batches
 from lerobot.datasets.dataset_metadata import LeRobotDatasetMetadata
 from lerobot.datasets.streaming_dataset import StreamingLeRobotDataset
 
@@ -24,16 +24,7 @@ def main() -> None:
         max_num_shards=max(1, workers),
         return_uint8=True,
     )
-    loader = torch.utils.data.DataLoader(
-        dataset,
-        batch_size=batch_size,
-        num_workers=workers,
-        prefetch_factor=4 if workers else None,
-        persistent_workers=workers > 0,
-        multiprocessing_context="spawn" if workers else None,
-    )
-    for number, _ in zip(range(batches), loader):
-        print("batch", number, flush=True)
+    print_batches(dataset, workers=workers, batches=batches, batch_size=batch_size)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/json.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::streaming {
 namespace {
@@ -51,16 +52,6 @@ std::vector<Anchor> draw(CoveragePool& pool, std::int64_t count) {
   std::vector<Anchor> anchors;
   for (std::int64_t i = 0; i < count; ++i) anchors.push_back(pool.next());
   return anchors;
-}
-
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // --- The order is LeRobot's ---------------------------------------------------------------------
@@ -361,7 +352,7 @@ TEST(CoveragePool, AFullBudgetDoesNotMeanALookAtEveryEpisodeAfterEveryDeparture)
 // --- Refusals -----------------------------------------------------------------------------------
 
 TEST(CoveragePool, AnEpisodeLargerThanTheBudgetIsNamedWithWhatHelps) {
-  const auto message = message_of([] { make_pool({5, 3}, {50, 500}, {3, 120, kRemaining, 42}); });
+  const auto message = error_of([] { make_pool({5, 3}, {50, 500}, {3, 120, kRemaining, 42}); });
   EXPECT_THAT(message, HasSubstr("Episode 1 requires 500 bytes, exceeding the byte budget 120"));
   EXPECT_THAT(message, HasSubstr("--dataset.streaming_byte_budget_gb"));
   EXPECT_THAT(message, HasSubstr("--num_workers"));
@@ -377,14 +368,14 @@ TEST(CoveragePool, TheBudgetIsCheckedUpFrontAndExactlyOnlyWhereTheBoundExceedsIt
   };
   EXPECT_NO_THROW(require_fit_budget(episodes, bound, size, 850));
   EXPECT_THAT(asked, ElementsAre(9));
-  EXPECT_THAT(message_of([&] { require_fit_budget(episodes, bound, size, 849); }),
+  EXPECT_THAT(error_of([&] { require_fit_budget(episodes, bound, size, 849); }),
               HasSubstr("Episode 9 requires 850 bytes, exceeding the byte budget 849"));
 }
 
 TEST(CoveragePool, BadInputIsRefused) {
   const CoveragePoolOptions good{3, 100, kRemaining, 1};
   const auto pool = [](Episodes episodes, Lengths frames, CoveragePoolOptions options) {
-    return message_of([&] {
+    return error_of([&] {
       CoveragePool(
           episodes, frames, [](std::int64_t) { return std::uint64_t{1}; }, options);
     });
@@ -399,8 +390,7 @@ TEST(CoveragePool, BadInputIsRefused) {
   EXPECT_THAT(pool({std::int64_t{1} << 31}, {1}, good), HasSubstr("number of an episode"));
   EXPECT_THAT(pool({0}, {1}, {0, 100, kRemaining, 1}), HasSubstr("streaming_episode_pool_size"));
   EXPECT_THAT(pool({0}, {1}, {1, 0, kRemaining, 1}), HasSubstr("streaming_byte_budget_gb"));
-  EXPECT_THAT(message_of([&] { make_pool({1}, good).skip(-1); }),
-              HasSubstr("must not be negative"));
+  EXPECT_THAT(error_of([&] { make_pool({1}, good).skip(-1); }), HasSubstr("must not be negative"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/json.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::streaming {
 namespace {
@@ -23,16 +24,6 @@ EpisodeList episodes_of(const std::vector<std::int32_t>& frames) {
   EpisodeList list{std::vector<std::int64_t>(frames.size()), frames};
   std::iota(list.episodes.begin(), list.episodes.end(), 0);
   return list;
-}
-
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(EpisodeShards, OwnersAreThoseOfThePlainRule) {
@@ -89,20 +80,20 @@ TEST(EpisodeShards, EpisodesWithoutFramesBelongToNobody) {
 }
 
 TEST(EpisodeShards, ARankWithoutEpisodesIsToldToLowerTheWorldSize) {
-  const auto message = message_of([] { rank_shards(episodes_of({5, 0, 7}), 3); });
+  const auto message = error_of([] { rank_shards(episodes_of({5, 0, 7}), 3); });
   EXPECT_THAT(message, HasSubstr("rank 2 owns no streaming episodes: 2 episodes with frames are "
                                  "selected for 3 data-parallel ranks"));
   EXPECT_THAT(message, HasSubstr("reduce the data-parallel world size to at most 2"));
-  EXPECT_THAT(message_of([] {
+  EXPECT_THAT(error_of([] {
                 rank_shards(episodes_of({0, 0}), 3);
               }),
               HasSubstr("no frame to stream: 2 episodes are selected"));
-  EXPECT_THAT(message_of([] { lane_shards(EpisodeList{}, 1); }), HasSubstr("owns no streaming"));
+  EXPECT_THAT(error_of([] { lane_shards(EpisodeList{}, 1); }), HasSubstr("owns no streaming"));
 }
 
 TEST(EpisodeShards, BadInputIsRefused) {
   const auto deal = [](EpisodeList list, std::int64_t owners) {
-    return message_of([&] { deal_episodes(list, owners); });
+    return error_of([&] { deal_episodes(list, owners); });
   };
   EXPECT_THAT(deal({{0, 1}, {1}}, 1), HasSubstr("2 episodes, but 1 episode lengths"));
   EXPECT_THAT(deal({{1, 0}, {1, 1}}, 1), HasSubstr("must ascend, found 0 after 1"));

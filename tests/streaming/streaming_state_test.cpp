@@ -14,22 +14,13 @@
 #include <gtest/gtest.h>
 
 #include "lerobot/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::streaming {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 EpisodeList some_episodes(std::mt19937_64& random, std::size_t at_least) {
   const std::size_t count = at_least + random() % 20;
@@ -273,7 +264,7 @@ TEST(StreamingState, AnInexactResumeSaysWhatIsDifferent) {
 TEST(StreamingState, BadSetupsAndStepsAreRefused) {
   const EpisodeList selected{{0, 1}, {10, 20}};
   const auto start = [&](const StreamingSetup& setup) {
-    return message_of([&] { topology_of(initial_state(setup, selected), selected); });
+    return error_of([&] { topology_of(initial_state(setup, selected), selected); });
   };
   EXPECT_EQ(start(setup_of(2, 0, 1)), "no error");
   EXPECT_THAT(start(setup_of(3, 1, 1)), HasSubstr("reduce the data-parallel world size"));
@@ -281,20 +272,20 @@ TEST(StreamingState, BadSetupsAndStepsAreRefused) {
   EXPECT_THAT(start(setup_of(1, -1, 1)), HasSubstr("num_workers must be 0 to"));
   EXPECT_THAT(start(setup_of(1, 1, 0)), HasSubstr("batch_size must be 1 to"));
   const auto recorded = initial_state(setup_of(1, 1, 4), selected);
-  EXPECT_THAT(message_of([&] { resume_stream(recorded, -1, setup_of(1, 1, 4), selected); }),
+  EXPECT_THAT(error_of([&] { resume_stream(recorded, -1, setup_of(1, 1, 4), selected); }),
               HasSubstr("step -1 lies before the first step"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(error_of([&] {
                 resume_stream(recorded, std::int64_t{1} << 62, setup_of(1, 1, 4), selected);
               }),
               HasSubstr("overflows"));
-  EXPECT_THAT(message_of([] { sample_order("rank"); }),
+  EXPECT_THAT(error_of([] { sample_order("rank"); }),
               HasSubstr("must be \"worker\" or \"global\", found \"rank\""));
-  EXPECT_THAT(message_of([] { sampling_strategy("all"); }), HasSubstr("\"round_robin\""));
+  EXPECT_THAT(error_of([] { sampling_strategy("all"); }), HasSubstr("\"round_robin\""));
   auto other = recorded;
   other.origin = StreamingState::Origin{5, {{{1, 2}, 0}}};
   other.num_workers = 2;
-  EXPECT_EQ(message_of([&] { topology_of(other, selected); }), "no error");
-  EXPECT_THAT(message_of([&] {
+  EXPECT_EQ(error_of([&] { topology_of(other, selected); }), "no error");
+  EXPECT_THAT(error_of([&] {
                 topology_of(other, {{0}, {30}});
               }),
               HasSubstr("not those of the selected episodes"));
@@ -314,7 +305,7 @@ TEST(StreamingState, TheFileComesBackAsItWasWritten) {
   std::ofstream(path) << to_python_json(to_json(state), 4);
   EXPECT_EQ(read_streaming_state(path), state);
   std::ofstream(path) << "{";
-  EXPECT_THAT(message_of([&] { read_streaming_state(path); }), HasSubstr(path));
+  EXPECT_THAT(error_of([&] { read_streaming_state(path); }), HasSubstr(path));
   unlink(path.c_str());
   EXPECT_EQ(to_python_json(to_json(initial_state(setup_of(2, 0, 4), selected)), -1),
             R"({"order": "worker", "dp_world_size": 2, "num_workers": 1, "batch_size": 4, )"
@@ -328,7 +319,7 @@ TEST(StreamingState, EveryDamagedFieldIsNamed) {
   state.origin = StreamingState::Origin{5, {{{1, 2}, 0}, {{1, 2}, 1}}};
   const Json good = to_json(state);
   const auto read = [](const Json& json) {
-    return message_of([&] { parse_streaming_state(json.dump(), "checkpoint/state.json"); });
+    return error_of([&] { parse_streaming_state(json.dump(), "checkpoint/state.json"); });
   };
   EXPECT_EQ(read(good), "no error");
   for (const auto& [key, value] : good.items()) {

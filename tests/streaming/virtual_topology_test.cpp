@@ -10,22 +10,13 @@
 #include <gtest/gtest.h>
 
 #include "lerobot/base/error.h"
+#include "tests/support/error_of.h"
 
 namespace lerobot::streaming {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(VirtualTopology, BatchesAreDividedByTheLoadersTurns) {
   // LeRobot's example: 7 batches of 3 endless workers are 3, 2 and 2, and worker 1 is next.
@@ -116,7 +107,7 @@ TEST(VirtualTopology, AProcessMayServeSeveralRanksOrAPartOfOne) {
 
 TEST(VirtualTopology, BadInputIsRefused) {
   const auto make = [](std::int64_t batch, std::vector<LaneProgress> ranks, std::int64_t step) {
-    return message_of([&] { VirtualTopology(batch, ranks, step); });
+    return error_of([&] { VirtualTopology(batch, ranks, step); });
   };
   EXPECT_EQ(make(1, {{{0}, 0}}, 0), "no error");
   EXPECT_THAT(make(0, {{{0}, 0}}, 0), HasSubstr("batch size must be positive, found 0"));
@@ -126,13 +117,13 @@ TEST(VirtualTopology, BadInputIsRefused) {
   EXPECT_THAT(make(1, {{{-1}, 0}}, 0), HasSubstr("samples of a worker must not be negative"));
   EXPECT_THAT(make(1, {{{0}, 0}}, -1), HasSubstr("first step of a stream must not be negative"));
   EXPECT_THAT(make(std::int64_t{1} << 62, {{{0}, 0}, {{0}, 0}}, 0), HasSubstr("overflows"));
-  EXPECT_THAT(message_of([] { VirtualTopology(1, std::vector<std::int64_t>{0}); }),
+  EXPECT_THAT(error_of([] { VirtualTopology(1, std::vector<std::int64_t>{0}); }),
               HasSubstr("at least 1 worker, found 0"));
   const VirtualTopology topology(6, {{{0}, 0}}, 10);
-  EXPECT_THAT(message_of([&] { topology.progress(9); }), HasSubstr("before the first step"));
-  EXPECT_THAT(message_of([&] { topology.parts(10, 0, 4); }),
+  EXPECT_THAT(error_of([&] { topology.progress(9); }), HasSubstr("before the first step"));
+  EXPECT_THAT(error_of([&] { topology.parts(10, 0, 4); }),
               HasSubstr("global batch of 6 samples (1 ranks of 6) can't be shared by 4"));
-  EXPECT_THAT(message_of([&] { topology.parts(10, 2, 2); }),
+  EXPECT_THAT(error_of([&] { topology.parts(10, 2, 2); }),
               HasSubstr("Invalid distributed rank/world size: rank 2 of 2"));
 }
 

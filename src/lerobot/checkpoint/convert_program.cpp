@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/interrupt.h"
 #include "lerobot/base/log.h"
+#include "lerobot/base/program.h"
 #include "lerobot/checkpoint/dcp_convert.h"
 #include "lerobot/config/arguments.h"
 #include "lerobot/config/nearest_name.h"
@@ -133,23 +133,8 @@ ConvertArguments parse_convert_arguments(std::span<const std::string> arguments)
 }
 
 int convert_program(std::span<const std::string> arguments) {
-  try {
-    return run(arguments);
-  } catch (const Interrupted& interrupted) {
-    log::error("{}; nothing was written", interrupted.what());
-    return interrupted.exit_code();
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "lerobot-convert-dcp: wrong command line (see --help)\n{}\n", error.what());
-    return error.exit_code();
-  } catch (const Error& error) {
-    log::error("{}", error.what());
-    return error.exit_code();
-  } catch (const InternalError& error) {
-    log::error("internal error (please report it): {}", error.what());
-  } catch (const std::exception& error) {
-    log::error("{}", error.what());
-  }
-  return 1;
+  return run_program(
+      "lerobot-convert-dcp", [&] { return run(arguments); }, "; nothing was written");
 }
 
 }  // namespace lerobot::checkpoint

@@ -106,16 +106,8 @@ void DeflatedZipWriter::finish() {
   for (const Entry& entry : entries_) {
     const bool large = entry.size >= k32Bits || entry.compressed_size >= k32Bits;
     const bool far = entry.header_offset >= k32Bits;
-    std::string extra;
-    if (large || far) {
-      append(extra, kZip64Extra, 2);
-      append(extra, (large ? 16 : 0) + (far ? 8 : 0), 2);
-      if (large) {
-        append(extra, entry.size, 8);
-        append(extra, entry.compressed_size, 8);
-      }
-      if (far) append(extra, entry.header_offset, 8);
-    }
+    const std::string extra =
+        directory_zip64_extra(entry.size, entry.compressed_size, entry.header_offset);
     const std::uint16_t version = large || far ? kVersionZip64 : kVersionDeflate;
     std::string header;
     append(header, kCentralHeader, 4);

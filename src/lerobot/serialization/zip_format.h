@@ -63,6 +63,23 @@ inline void append(std::string& out, std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
 }
 
+/// The ZIP64 field of a directory entry: the numbers that leave 32 bits; empty when none does.
+inline std::string directory_zip64_extra(std::uint64_t size, std::uint64_t compressed_size,
+                                         std::uint64_t header_offset) {
+  const bool large = size >= k32Bits || compressed_size >= k32Bits;
+  const bool far = header_offset >= k32Bits;
+  std::string extra;
+  if (!large && !far) return extra;
+  append(extra, kZip64Extra, 2);
+  append(extra, (large ? 16 : 0) + (far ? 8 : 0), 2);
+  if (large) {
+    append(extra, size, 8);
+    append(extra, compressed_size, 8);
+  }
+  if (far) append(extra, header_offset, 8);
+  return extra;
+}
+
 /// What the end records say about the directory.
 struct DirectoryPlace {
   std::uint64_t offset = 0;

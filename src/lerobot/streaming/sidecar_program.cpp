@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <random>
@@ -13,6 +12,7 @@
 #include "lerobot/base/files.h"
 #include "lerobot/base/interrupt.h"
 #include "lerobot/base/log.h"
+#include "lerobot/base/program.h"
 #include "lerobot/dataset/dataset_files.h"
 #include "lerobot/hub/home.h"
 #include "lerobot/hub/range_client.h"
@@ -176,25 +176,20 @@ int run(std::span<const std::string> command_line) {
 }  // namespace
 
 int sidecar_program(std::span<const std::string> arguments) {
-  try {
-    return run(arguments);
-  } catch (const Interrupted& interrupted) {
-    log::error("{}; nothing was written", interrupted.what());
-    return interrupted.exit_code();
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "lerobot-build-mp4-sidecar: wrong command line (see --help)\n{}\n",
-               error.what());
-    return error.exit_code();
-  } catch (const Error& error) {
-    if (const int signal = InterruptGuard::received()) return 128 + signal;
-    log::error("{}", error.what());
-    return error.exit_code();
-  } catch (const InternalError& error) {
-    log::error("internal error (please report it): {}", error.what());
-  } catch (const std::exception& error) {
-    log::error("{}", error.what());
-  }
-  return 1;
+  const auto run_until_interrupted = [&] {
+    try {
+      return run(arguments);
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const UsageError&) {
+      throw;
+    } catch (const Error&) {
+      // Reads that were broken off fail in their own words.
+      if (const int signal = InterruptGuard::received()) return 128 + signal;
+      throw;
+    }
+  };
+  return run_program("lerobot-build-mp4-sidecar", run_until_interrupted, "; nothing was written");
 }
 
 }  // namespace lerobot::streaming

@@ -98,7 +98,11 @@ dataset::EpisodeAwareSampler make_sampler(const config::TrainConfig& config,
 }
 
 std::int64_t Datasets::frames() const {
-  return stream ? stream->source.episode_list().total_frames() : train->size();
+  if (!stream) return train->size();
+  std::int64_t frames = 0;
+  for (const std::int64_t episode : stream->source.episodes)
+    frames += metadata->episodes().length(episode);
+  return frames;
 }
 
 std::int64_t Datasets::episodes() const {

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <malloc.h>
 
@@ -10,6 +9,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
+#include "lerobot/base/program.h"
 #include "lerobot/base/threads.h"
 #include "lerobot/config/command_line.h"
 #include "lerobot/config/run_folder.h"
@@ -92,20 +92,7 @@ int run(std::span<const std::string> arguments) {
 }  // namespace
 
 int train_program(std::span<const std::string> arguments) {
-  try {
-    return run(arguments);
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "lerobot-train: wrong command line (see --help)\n{}\n", error.what());
-    return error.exit_code();
-  } catch (const Error& error) {
-    log::error("{}", error.what());
-    return error.exit_code();
-  } catch (const InternalError& error) {
-    log::error("internal error (please report it): {}", error.what());
-  } catch (const std::exception& error) {
-    log::error("{}", error.what());
-  }
-  return 1;
+  return run_program("lerobot-train", [&] { return run(arguments); });
 }
 
 }  // namespace lerobot::train
