@@ -16,6 +16,8 @@ COMPARISONS = {
     "plan-scale": "plan_scale",
     "train-act": "train_act",
     "checkpoint": "checkpoint",
+    "distributed-step": "distributed_step",
+    "launch": "launch",
 }
 
 

@@ -21,13 +21,16 @@ class Watched:
     lines: list[tuple[float, str]]
     # Greatest proportional set size of the process tree, in MiB.
     peak_pss_mib: float
+    # The same of the largest single process in it.
+    peak_process_pss_mib: float
     seconds: float
 
     def times(self, pattern: str) -> list[float]:
         return [at for at, line in self.lines if re.search(pattern, line)]
 
 
-def process_tree_pss_mib(root: int) -> float:
+def process_tree_pss_mib(root: int) -> list[float]:
+    """Of every process that descends from `root`, and of itself."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -36,15 +39,16 @@ def process_tree_pss_mib(root: int) -> float:
             except OSError:
                 continue
             children.setdefault(parent, []).append(int(entry))
-    kilobytes, open_ends = 0, [root]
+    sizes, open_ends = [], [root]
     while open_ends:
         process = open_ends.pop()
         open_ends += children.get(process, [])
         try:
-            kilobytes += int(re.search(r"^Pss:\s+(\d+)", pathlib.Path("/proc", str(process), "smaps_rollup").read_text(), re.M)[1])
+            rollup = pathlib.Path("/proc", str(process), "smaps_rollup").read_text()
+            sizes.append(int(re.search(r"^Pss:\s+(\d+)", rollup, re.M)[1]) / 1024)
         except (OSError, TypeError):
             continue
-    return kilobytes / 1024
+    return sizes
 
 
 def watch(
@@ -67,12 +71,14 @@ def watch(
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    peak, over = 0.0, threading.Event()
+    peak, peak_process, over = 0.0, 0.0, threading.Event()
 
     def sample_memory():
-        nonlocal peak
+        nonlocal peak, peak_process
         while not over.wait(memory_every_s):
-            peak = max(peak, process_tree_pss_mib(process.pid))
+            sizes = process_tree_pss_mib(process.pid)
+            peak = max(peak, sum(sizes))
+            peak_process = max(peak_process, *sizes, 0.0)
 
     sampler = threading.Thread(target=sample_memory, daemon=True)
     sampler.start()
@@ -100,7 +106,7 @@ def watch(
     if not stopped and process.wait() != 0:
         tail = "\n".join(line for _, line in lines[-20:])
         raise RuntimeError(f"{' '.join(map(str, command))}\nexited with {process.returncode}:\n{tail}")
-    return Watched(lines, peak, seconds)
+    return Watched(lines, peak, peak_process, seconds)
 
 
 def end_process_group(process: subprocess.Popen) -> None:

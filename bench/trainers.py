@@ -6,6 +6,7 @@ from collections.abc import Callable
 from measure import PROGRAMS, PROJECT, Row
 
 OURS = [PROGRAMS / "lerobot-train"]
+LAUNCH = PROGRAMS / "lerobot-launch"
 PEER = [sys.executable, "-m", "lerobot.scripts.lerobot_train"]
 ACT_ON_CPU = ["--policy.type=act", "--policy.device=cpu", "--policy.push_to_hub=false", "--policy.pretrained_backbone_weights=null"]
 PUSHT = ["--dataset.repo_id=lerobot/pusht_sim", f"--dataset.root={PROJECT / 'data' / 'pusht_sim'}"]

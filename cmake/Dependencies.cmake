@@ -53,6 +53,27 @@ target_link_libraries(deps::torch INTERFACE
 target_link_options(deps::torch INTERFACE
   -Wl,--allow-shlib-undefined -Wl,-rpath,${torch_root}/lib -Wl,-rpath,${nvidia_lib})
 
+# NCCL and the CUDA runtime, for the few files that speak to them. libtorch_cuda.so registers its kernels when it is loaded, so it is
+# needed although no symbol of it may be.
+if(LEROBOT_CUDA)
+  lerobot_require_file(${torch_root}/lib/libtorch_cuda.so "Run scripts/setup --cuda, or set LEROBOT_TORCH_DIR to a torch with CUDA.")
+  find_path(cuda_include cuda_runtime_api.h PATHS ${torch_site}/nvidia/cu13/include /usr/local/cuda/include NO_DEFAULT_PATH REQUIRED)
+  find_path(nccl_include nccl.h PATHS ${torch_site}/nvidia/nccl/include /usr/include /usr/local/cuda/include NO_DEFAULT_PATH REQUIRED)
+  file(GLOB nvidia_libs LIST_DIRECTORIES true ${torch_site}/nvidia/*/lib)
+  list(TRANSFORM nvidia_libs PREPEND -Wl,-rpath, OUTPUT_VARIABLE nvidia_rpaths)
+  target_include_directories(deps::torch SYSTEM INTERFACE ${cuda_include} ${nccl_include})
+  target_compile_definitions(deps::torch INTERFACE LEROBOT_CUDA USE_C10D_NCCL)
+  target_link_libraries(deps::torch INTERFACE -Wl,--no-as-needed ${torch_root}/lib/libtorch_cuda.so ${torch_root}/lib/libc10_cuda.so -Wl,--as-needed)
+  target_link_options(deps::torch INTERFACE ${nvidia_rpaths})
+endif()
+
+# torch's ProcessGroupGloo.hpp includes Gloo's headers, which the wheel lacks. Only the headers are used: libtorch_cpu.so has
+# Gloo in it.
+find_path(gloo_include gloo/config.h REQUIRED)
+add_library(deps::gloo INTERFACE IMPORTED GLOBAL)
+target_include_directories(deps::gloo SYSTEM INTERFACE ${gloo_include})
+target_link_libraries(deps::gloo INTERFACE deps::torch)
+
 # --- Arrow and Parquet: the PyPI wheel of pyarrow --------------------------------------------------
 set(arrow_root ${LEROBOT_DEPS}/site/pyarrow)
 lerobot_require_file(${arrow_root}/include/arrow/api.h "Run scripts/setup.")

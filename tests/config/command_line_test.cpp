@@ -122,8 +122,8 @@ TEST(CommandLine, TheDefaultOfPushToHubIsTurnedOffWithANotice) {
   EXPECT_THAT(silent.notices, IsEmpty());
 }
 
-TEST(CommandLine, OneProcessIsWhatShardingOverAllProcessesMeans) {
-  EXPECT_EQ(parse(plain({"--parallelism.dp_shard=-1"})).config.parallelism.dp_shard, 1);
+TEST(CommandLine, ShardingOverAllProcessesIsResolvedWhenTheirNumberIsKnown) {
+  EXPECT_EQ(parse(plain({"--parallelism.dp_shard=-1"})).config.parallelism.dp_shard, -1);
 }
 
 TEST(CommandLine, AnObjectForAGroupGivesItsOptions) {

@@ -211,6 +211,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "--dataset.image_transforms.tfs: at least one weight must be above 0"},
         Refusal{"--parallelism.dp_shard=0",
                 "--parallelism.dp_shard=0: expected -1 or an integer at least 1"},
+        Refusal{"--checkpoint_format=dcp",
+                "--checkpoint_format=dcp requires a sharded run (--parallelism.dp_shard != 1); "
+                "checkpoints of runs that are not sharded are always safetensors"},
+        Refusal{"--accelerator.fsdp.min_num_params=0",
+                "--accelerator.fsdp.min_num_params=0: expected an integer at least 1"},
         Refusal{"--resume=true",
                 "--resume=true: needs --config_path=OUTPUT_DIR/checkpoints/last"}));
 
@@ -249,28 +254,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "--policy.use_amp=true is not supported: pass --accelerator.mixed_precision=bf16 "
                 "instead"},
         Refusal{"--max_num_shards=2", "--max_num_shards=2 is not supported yet"},
-        Refusal{"--parallelism.dp_replicate=2",
-                "--parallelism.dp_replicate=2 is not supported yet"},
-        Refusal{"--parallelism.dp_shard=2", "--parallelism.dp_shard=2 is not supported yet"},
         Refusal{"--parallelism.context_parallel.ring_degree=2",
                 "--parallelism.context_parallel.ring_degree=2 is not supported yet"},
         Refusal{"--parallelism.context_parallel.ulysses_degree=2",
                 "--parallelism.context_parallel.ulysses_degree=2 is not supported yet"},
         Refusal{"--parallelism.cfg_parallel=2",
                 "--parallelism.cfg_parallel=2 is not supported yet"},
-        Refusal{"--accelerator.fsdp.wrap_modules=[ACTEncoderLayer]",
-                "--accelerator.fsdp.wrap_modules.* is not supported yet"},
-        Refusal{"--accelerator.fsdp.cpu_offload=true",
-                "--accelerator.fsdp.cpu_offload=true is not supported yet"},
-        Refusal{"--accelerator.fsdp.mixed_precision_policy.param_dtype=bfloat16",
-                "--accelerator.fsdp.mixed_precision_policy.* is not supported yet"},
-        Refusal{
-            "--checkpoint_format=dcp",
-            "--checkpoint_format=dcp requires a sharded run (--parallelism.dp_shard != 1), which "
-            "is not supported yet; checkpoints of one process are always safetensors"},
-        Refusal{"--accelerator.mixed_precision=fp16",
-                "--accelerator.mixed_precision=fp16 needs an accelerator, which is not supported "
-                "yet; bf16 works on the CPU"},
         Refusal{"--accelerator.compile.enabled=true",
                 "--accelerator.compile.enabled=true is not supported yet"},
         Refusal{"--accelerator.activation_checkpointing.mode=full",
@@ -307,6 +296,30 @@ TEST(Refusals, WhatLeRobotAcceptsWithoutEffectIsAcceptedToo) {
                       "--policy.repo_id=a/b", "--dataset.root=/data", "--dataset.revision=v1.0",
                       "--eval.n_episodes=3", "--env_eval_freq=0",
                       "--dataset.image_transforms.tfs={a: {type: GaussianBlur}}"})),
+      "");
+}
+
+TEST(Refusals, AShardedRunHasNoAverageOfWeights) {
+  EXPECT_EQ(problems(plain({"--parallelism.dp_shard=2", "--ema.enable=true"})),
+            "--ema.enable=true: no process of a sharded run has the whole model to average "
+            "(--parallelism.dp_shard=2); pass --ema.enable=false or --parallelism.dp_shard=1");
+}
+
+TEST(Refusals, HalfPrecisionNeedsAnAccelerator) {
+  EXPECT_EQ(problems(plain({"--accelerator.mixed_precision=fp16", "--policy.device=cpu"})),
+            "--accelerator.mixed_precision=fp16: needs an accelerator; with --policy.device=cpu "
+            "use bf16 or no");
+}
+
+TEST(Refusals, TheOptionsOfShardedRunsAreAccepted) {
+  EXPECT_EQ(
+      problems(plain({"--parallelism.dp_replicate=2", "--parallelism.dp_shard=2",
+                      "--checkpoint_format=safetensors_dcp", "--accelerator.mixed_precision=bf16",
+                      "--accelerator.fsdp.wrap_modules=[ACTEncoderLayer]",
+                      "--accelerator.fsdp.reshard_after_forward=false",
+                      "--accelerator.fsdp.cpu_offload=true",
+                      "--accelerator.fsdp.ignored_modules=.*backbone",
+                      "--accelerator.fsdp.mixed_precision_policy.param_dtype=bfloat16"})),
       "");
 }
 

@@ -193,6 +193,50 @@ TEST(PickleWriter, WritesContainersAsCPythonDoes) {
   }
 }
 
+TEST(PickleWriter, Protocol4IsWrittenAsCPythonDoes) {
+  PickleWriter writer(PickleProtocol::k4);
+  writer.begin_dict(3);
+  writer.text("a");
+  writer.begin_list(2);
+  writer.integer(1);
+  writer.text("a");
+  writer.end_list();
+  writer.text("b");
+  writer.begin_tuple(2);
+  writer.boolean(true);
+  writer.none();
+  writer.end_tuple();
+  writer.text("c");
+  writer.begin_list(2);
+  for (int i = 0; i < 2; ++i) writer.global("collections", "OrderedDict");
+  writer.end_list();
+  writer.end_dict();
+  // pickle.dumps({"a": [1, "a"], "b": (True, None), "c": [OrderedDict, OrderedDict]}, 4)
+  const std::string expected(
+      "\200\004\225A\000\000\000\000\000\000\000}\224(\214\001a\224]\224("
+      "K\001h\001e\214\001b\224\210N\206\224\214\001c\224]\224("
+      "\214\013collections\224\214\013OrderedDict\224\223\224h\011eu.",
+      76);
+  EXPECT_EQ(writer.finish(), expected);
+}
+
+TEST(PickleWriter, Protocol4IsCutIntoFramesThatAreReadBack) {
+  PickleWriter writer(PickleProtocol::k4);
+  constexpr std::size_t kSize = 40'000;
+  writer.begin_list(kSize + 1);
+  writer.text(std::string(300, 'x'));
+  for (std::size_t i = 0; i < kSize; ++i) writer.text(fmt::format("text {}", i));
+  writer.end_list();
+  const std::string bytes = writer.finish();
+  EXPECT_GT(bytes.size(), 4U * 64 * 1024);
+  const Unpickled pickle = read(bytes);
+  const auto* list = pickle.root->get<PickleList>();
+  ASSERT_TRUE(list);
+  ASSERT_EQ(list->items.size(), kSize + 1);
+  EXPECT_EQ(*list->items.front()->get<std::string>(), std::string(300, 'x'));
+  EXPECT_EQ(*list->items.back()->get<std::string>(), "text 39999");
+}
+
 TEST(PickleWriter, WhatItWritesIsReadBack) {
   PickleWriter writer;
   writer.begin_tuple(4);

@@ -4,18 +4,20 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <gmock/gmock.h>
 
-#include "lerobot/serialization/safetensors.h"
-#include "tests/train/run_fixture.h"
+#include "lerobot/checkpoint/state_source.h"
+#include "tests/train/several_processes.h"
 
 namespace lerobot::train {
 namespace {
 
-class ReproducesLeRobot : public RunTest {
+class ReproducesLeRobot : public SeveralProcesses {
  protected:
-  void expect_log(const std::string& name, double tolerance, double norm_tolerance) const {
-    const auto expected = lines(data() / "logs" / (name + ".rank0.jsonl"));
-    const auto actual = samples(name);
+  void expect_log(const std::string& name, double tolerance, double norm_tolerance,
+                  int rank = 0) const {
+    const auto expected = lines(data() / "logs" / fmt::format("{}.rank{}.jsonl", name, rank));
+    const auto actual = samples(name, rank);
     ASSERT_EQ(actual.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_EQ(actual[i]["step"], expected[i]["step"]);
@@ -33,10 +35,15 @@ class ReproducesLeRobot : public RunTest {
         << what << " at step " << step << ": " << a << " for " << e;
   }
 
-  void expect_tensors(const fs::path& actual_file, const fs::path& expected_file,
-                      double tolerance) const {
-    const serialization::SafetensorsFile actual(actual_file), expected(expected_file);
-    ASSERT_EQ(actual.names(), expected.names());
+  static void expect_tensors(const fs::path& actual_file, const fs::path& expected_file,
+                             double tolerance) {
+    expect_tensors(*checkpoint::open_tensor_file(actual_file),
+                   *checkpoint::open_tensor_file(expected_file), tolerance);
+  }
+
+  static void expect_tensors(const checkpoint::StateSource& actual,
+                             const checkpoint::StateSource& expected, double tolerance) {
+    EXPECT_THAT(actual.names(), ::testing::UnorderedElementsAreArray(expected.names()));
     for (const auto& name : expected.names()) {
       at::Tensor a = actual.tensor(name).to(at::kDouble), e = expected.tensor(name).to(at::kDouble);
       ASSERT_EQ(a.sizes(), e.sizes()) << name;
@@ -100,6 +107,58 @@ TEST_F(ReproducesLeRobot, WithGradientAccumulation) {
   expect_log("state_accum", 1e-4, 1e-4);
   expect_tensors(checkpoint("state_accum", "000008") / "pretrained_model/model.safetensors",
                  data() / "checkpoints/state_accum/000008/pretrained_model/model.safetensors",
+                 1e-4);
+}
+
+TEST_F(ReproducesLeRobot, InTwoProcesses) {
+  const auto outcome =
+      launch(2, with(small_act("state_ddp2", "toy_state"), {"--steps=8", "--save_freq=4"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  for (int rank : {0, 1}) expect_log("state_ddp2", 1e-5, 1e-5, rank);
+  const fs::path ours = checkpoint("state_ddp2", "000004");
+  const fs::path fixture = data() / "checkpoints/state_ddp2/000004";
+  expect_tensors(ours / "pretrained_model/model.safetensors",
+                 fixture / "pretrained_model/model.safetensors", 1e-5);
+  expect_tensors(ours / "training_state/optimizer_state.safetensors",
+                 fixture / "training_state/optimizer_state.safetensors", 1e-3);
+  for (const char* file :
+       {"pretrained_model/config.json", "training_state/training_step.json",
+        "training_state/optimizer_param_groups.json", "training_state/rng_state.safetensors"})
+    EXPECT_EQ(read_text_file(ours / file), read_text_file(fixture / file)) << file;
+  const auto degrees = [](const fs::path& checkpoint) {
+    return read_json_file(checkpoint / "pretrained_model/train_config.json")["parallelism"];
+  };
+  EXPECT_EQ(degrees(ours), degrees(fixture));
+}
+
+TEST_F(ReproducesLeRobot, InTwoShards) {
+  const auto outcome = launch(2, with(small_act("state_fsdp2", "toy_state"),
+                                      {"--steps=8", "--save_freq=4", "--parallelism.dp_shard=2",
+                                       "--checkpoint_format=safetensors_dcp"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  for (int rank : {0, 1}) expect_log("state_fsdp2", 1e-5, 1e-5, rank);
+  const fs::path ours = checkpoint("state_fsdp2", "000008");
+  const fs::path fixture = data() / "checkpoints/state_fsdp2/000008";
+  expect_tensors(ours / "pretrained_model/model.safetensors",
+                 fixture / "pretrained_model/model.safetensors", 1e-4);
+  const fs::path shards = "pretrained_model/pytorch_model_fsdp_0";
+  expect_tensors(*checkpoint::open_sharded_model(ours / shards),
+                 *checkpoint::open_sharded_model(fixture / shards), 1e-4);
+  for (const char* file : {"pretrained_model/config.json", "training_state/training_step.json",
+                           "training_state/rng_state.safetensors"})
+    EXPECT_EQ(read_text_file(ours / file), read_text_file(fixture / file)) << file;
+}
+
+TEST_F(ReproducesLeRobot, InTwoReplicasOfTwoShards) {
+  const auto outcome = launch(
+      4, with(small_act("state_hsdp4", "toy_state"),
+              {"--steps=8", "--save_freq=4", "--batch_size=2", "--parallelism.dp_replicate=2",
+               "--parallelism.dp_shard=2", "--checkpoint_format=dcp"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  for (int rank : {0, 1, 2, 3}) expect_log("state_hsdp4", 1e-5, 1e-5, rank);
+  const fs::path shards = "000008/pretrained_model/pytorch_model_fsdp_0";
+  expect_tensors(*checkpoint::open_sharded_model(output("state_hsdp4") / "checkpoints" / shards),
+                 *checkpoint::open_sharded_model(data() / "checkpoints/state_hsdp4" / shards),
                  1e-4);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -86,8 +87,8 @@ class RunTest : public ::testing::Test {
       objects.push_back(parse_json(line, file.string()));
     return objects;
   }
-  std::vector<Json> samples(const std::string& run) const {
-    return lines(output(run) / "samples.rank0.jsonl");
+  std::vector<Json> samples(const std::string& run, int rank = 0) const {
+    return lines(output(run) / fmt::format("samples.rank{}.jsonl", rank));
   }
 
   struct Outcome {
@@ -98,24 +99,36 @@ class RunTest : public ::testing::Test {
   /// Runs the program itself. After `signal_after` (if not empty) is in its output, sends `signal`.
   Outcome run_program(const std::vector<std::string>& flags, const std::string& signal_after = "",
                       int signal = 0) const {
+    return run_command(with({program("lerobot-train")}, flags), signal_after,
+                       [signal](pid_t pid) { ::kill(pid, signal); });
+  }
+
+  static std::string program(const std::string& name) {
+    return std::string(LEROBOT_PROGRAM_DIR) + "/" + name;
+  }
+
+  /// Runs a command. When `after` (if not empty) is in its output, calls `then` with its process.
+  template <class F>
+  Outcome run_command(const std::vector<std::string>& command, const std::string& after,
+                      const F& then) const {
     const fs::path log = folder_ / "output.txt";
+    fs::remove(log);
     const pid_t child = ::fork();
     if (child == 0) {
       if (!std::freopen(log.c_str(), "w", stdout) || ::dup2(STDOUT_FILENO, STDERR_FILENO) < 0)
         ::_exit(99);
-      const std::string program = std::string(LEROBOT_PROGRAM_DIR) + "/lerobot-train";
-      std::vector<const char*> arguments{program.c_str()};
-      for (const auto& flag : flags) arguments.push_back(flag.c_str());
+      std::vector<const char*> arguments;
+      for (const auto& argument : command) arguments.push_back(argument.c_str());
       arguments.push_back(nullptr);
-      ::execv(program.c_str(), const_cast<char* const*>(arguments.data()));
+      ::execv(arguments[0], const_cast<char* const*>(arguments.data()));
       ::_exit(98);
     }
-    if (signal != 0) {
+    if (!after.empty()) {
       for (int i = 0; i < 600; ++i) {
-        if (fs::exists(log) && read_text_file(log).find(signal_after) != std::string::npos) break;
+        if (fs::exists(log) && read_text_file(log).find(after) != std::string::npos) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
-      ::kill(child, signal);
+      then(child);
     }
     int status = 0;
     ::waitpid(child, &status, 0);

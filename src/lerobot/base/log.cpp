@@ -11,6 +11,7 @@ namespace {
 
 struct State {
   std::atomic<Level> level{Level::kInfo};
+  std::atomic<std::int64_t> rank{0};
   std::mutex mutex;
   void (*before)() = nullptr;
   void (*after)() = nullptr;
@@ -36,6 +37,7 @@ constexpr std::string_view level_name(Level level) {
 }  // namespace
 
 void set_level(Level level) { state().level = level; }
+void set_rank(std::int64_t rank) { state().rank = rank; }
 
 void set_line_hooks(void (*before)(), void (*after)()) {
   std::lock_guard lock(state().mutex);
@@ -53,8 +55,9 @@ void write(Level level, std::source_location where, std::string_view message) {
   std::strftime(time_text, sizeof time_text, "%Y-%m-%d %H:%M:%S", &local);
   std::string place = fmt::format("{}:{}", where.file_name(), where.line());
   if (place.size() > 15) place = place.substr(place.size() - 15);
-  const std::string line =
-      fmt::format("{} {} {:>15} {}\n", level_name(level), time_text, place, message);
+  const std::int64_t rank = s.rank;
+  const std::string line = fmt::format("{} {} {:>15} {}{}\n", level_name(level), time_text, place,
+                                       rank == 0 ? "" : fmt::format("rank {}: ", rank), message);
 
   std::lock_guard lock(s.mutex);
   if (s.before) s.before();

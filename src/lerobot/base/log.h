@@ -2,6 +2,7 @@
 //   LEVEL YYYY-MM-DD HH:MM:SS <last 15 characters of "path:line"> message
 #pragma once
 
+#include <cstdint>
 #include <source_location>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,9 @@ struct Format {
 
 /// Lines below `level` are dropped. Ranks other than 0 are set to kWarning.
 void set_level(Level level);
+
+/// Lines of a rank other than 0 begin their message with it: "rank 3: ...".
+void set_rank(std::int64_t rank);
 
 /// Called before and after a line is written, so that a progress bar can step aside. Thread-safe.
 void set_line_hooks(void (*before)(), void (*after)());

@@ -164,6 +164,13 @@ void write_entry(const FileEntry& entry, const fs::path& directory) {
   entry.write(path);
 }
 
+std::uint64_t sum_over_ranks(const distributed::Communicator& ranks, std::uint64_t bytes) {
+  std::uint64_t sum = 0;
+  for (const std::string& text : ranks.all_gather_text(std::to_string(bytes)))
+    sum += std::stoull(text);
+  return sum;
+}
+
 }  // namespace
 
 FileEntry tensor_file(fs::path relative_path, serialization::NamedTensors tensors,
@@ -190,8 +197,12 @@ FileEntry text_file(fs::path relative_path, std::string text) {
           }};
 }
 
-CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, std::int64_t total_steps)
-    : checkpoints_(fs::absolute(checkpoints).lexically_normal()), total_steps_(total_steps) {
+CheckpointWriter::CheckpointWriter(const fs::path& checkpoints, std::int64_t total_steps,
+                                   distributed::Communicator ranks)
+    : checkpoints_(fs::absolute(checkpoints).lexically_normal()),
+      total_steps_(total_steps),
+      ranks_(std::move(ranks)) {
+  if (ranks_.rank() != 0) return;
   std::error_code error;
   fs::create_directories(checkpoints_, error);
   if (error)
@@ -259,9 +270,15 @@ fs::path CheckpointWriter::save(std::int64_t step, std::span<const FileEntry> fi
   try {
     std::uint64_t bytes = 0;
     for (const FileEntry& file : files) bytes += file.bytes;
-    Pending pending = begin(step, bytes);
-    for (const FileEntry& file : files) write_entry(file, pending.directory());
-    return pending.commit();
+    const bool is_main = ranks_.rank() == 0;
+    std::optional<Pending> pending;
+    const std::uint64_t all_bytes = sum_over_ranks(ranks_, bytes);
+    if (is_main) pending.emplace(begin(step, all_bytes));
+    const fs::path directory =
+        ranks_.broadcast_text(is_main ? pending->directory().string() : std::string());
+    for (const FileEntry& file : files) write_entry(file, directory);
+    ranks_.barrier();
+    return ranks_.broadcast_text(is_main ? pending->commit().string() : std::string());
   } catch (const SystemError& error) {
     failed(error.what(), error.error_number());
   } catch (const fs::filesystem_error& error) {

@@ -3,6 +3,9 @@
 // Files are written into a temporary folder beside the final name, flushed, and renamed into place
 // as a unit; then `last` is replaced. A kill at any moment leaves the previous checkpoint usable
 // and nothing half-written under a step's name.
+//
+// Several ranks write one checkpoint together: the first one makes the folder and commits it, and
+// each writes its own files into it meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,7 @@
 
 #include "lerobot/base/files.h"
 #include "lerobot/base/json.h"
+#include "lerobot/distributed/communicator.h"
 #include "lerobot/serialization/safetensors.h"
 
 namespace lerobot::checkpoint {
@@ -36,14 +40,16 @@ FileEntry json_file(fs::path relative_path, const Json& value);
 /// A file with this content.
 FileEntry text_file(fs::path relative_path, std::string text);
 
-/// Not thread-safe; one writer a run.
+/// Not thread-safe; one writer a process.
 class CheckpointWriter {
  public:
   /// `checkpoints` is <output_dir>/checkpoints and is created when missing; `total_steps` sets the
   /// number of digits in folder names. Removes temporary folders that dead runs left behind, and
   /// puts back a checkpoint that a kill caught between the two renames of a replacement. Throws
-  /// Error when the folder can't be made or written to.
-  CheckpointWriter(const fs::path& checkpoints, std::int64_t total_steps);
+  /// Error when the folder can't be made or written to. Of several ranks the first one does all
+  /// this; `ranks` is used by save() alone.
+  CheckpointWriter(const fs::path& checkpoints, std::int64_t total_steps,
+                   distributed::Communicator ranks = {});
 
   /// A checkpoint in the making: fill directory(), then commit(). Without commit() the destructor
   /// removes what was written.
@@ -72,8 +78,10 @@ class CheckpointWriter {
   /// Throws Error when the file system has less than `bytes` (and a margin) free.
   Pending begin(std::int64_t step, std::uint64_t bytes);
 
-  /// begin(), every entry, commit(). Throws Error that names the step, the file, the remedy and the
-  /// checkpoint that is still there.
+  /// begin(), every entry, commit(). All ranks call it; an entry that makes ranks talk stands at
+  /// the same place on each. A rank that fails throws, and leaves the others waiting until the
+  /// world tells them; nothing is committed then. Throws Error that names the step, the file, the
+  /// remedy and the checkpoint that is still there.
   fs::path save(std::int64_t step, std::span<const FileEntry> files);
 
   const fs::path& checkpoints() const { return checkpoints_; }
@@ -81,6 +89,7 @@ class CheckpointWriter {
  private:
   fs::path checkpoints_;
   std::int64_t total_steps_;
+  distributed::Communicator ranks_;
 };
 
 }  // namespace lerobot::checkpoint

@@ -1,4 +1,5 @@
-// What a folder of torch.distributed.checkpoint (DCP) holds: the content of its `.metadata`.
+// What a folder of torch.distributed.checkpoint (DCP) holds: the content of its `.metadata`, read
+// and written.
 //
 //   pytorch_model_fsdp_0/
 //     .metadata      a pickle of torch.distributed.checkpoint.metadata.Metadata; written last
@@ -104,5 +105,19 @@ DcpMetadata parse_dcp_metadata(std::span<const std::uint8_t> bytes, const std::s
 
 /// The same from FOLDER/.metadata. Throws Error for a folder without one: a save that was cut off.
 DcpMetadata read_dcp_metadata(const fs::path& folder);
+
+/// What torch records about a save besides its content. Its reader does not use it.
+struct DcpOrigin {
+  fs::path folder;      // under which name
+  std::string save_id;  // a UUID
+};
+
+/// The pickle that torch's reader loads: its classes, the order of their fields and its protocol.
+/// Throws Error naming an entry whose dtype torch has no name for.
+std::string pickle_dcp_metadata(const DcpMetadata& metadata, const DcpOrigin& origin);
+
+/// Writes FOLDER/.metadata as a unit: the folder is complete when it is there. Throws Error.
+void write_dcp_metadata(const fs::path& folder, const DcpMetadata& metadata,
+                        const DcpOrigin& origin);
 
 }  // namespace lerobot::checkpoint

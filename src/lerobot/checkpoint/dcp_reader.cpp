@@ -176,18 +176,28 @@ const DcpTensor& DcpReader::described_tensor(std::string_view name) const {
   return *tensor;
 }
 
-at::Tensor DcpReader::read_chunk(std::string_view name, const DcpTensor& tensor,
-                                 const DcpChunk& chunk) const {
+const DcpTensor& DcpReader::described_tensor(std::string_view name, const DcpBlock& block) const {
+  const DcpTensor& tensor = described_tensor(name);
+  if (!block.within(tensor.size))
+    fail("{}: the block at {} of size {} does not lie within {} of size {}", folder_.string(),
+         block.offsets, block.sizes, name, tensor.size);
+  return tensor;
+}
+
+void DcpReader::read_chunk(std::string_view name, const DcpTensor& tensor, const DcpChunk& chunk,
+                           const DcpBlock& block, const at::Tensor& target) const {
+  const auto common = intersection(chunk.block, block);
+  if (!common) return;
   const std::string what =
       fmt::format("{}: {} at {}", (folder_ / chunk.item.file).string(), name, chunk.block.offsets);
   const ItemBytes item(folder_, chunk.item);
   const TorchArchive archive(item.bytes(), what);
-  at::Tensor found = archive.tensor(archive.root());
+  const at::Tensor found = archive.view(archive.root());
   if (found.scalar_type() != tensor.dtype || found.sizes() != chunk.block.sizes)
     fail("{}: is a tensor of {} {}, but .metadata says {} {}", what,
          c10::toString(found.scalar_type()), found.sizes().vec(), c10::toString(tensor.dtype),
          chunk.block.sizes);
-  return found;
+  view_of(target, block, *common).copy_(view_of(found, chunk.block, *common));
 }
 
 at::Tensor DcpReader::tensor(std::string_view name) const {
@@ -196,21 +206,18 @@ at::Tensor DcpReader::tensor(std::string_view name) const {
 }
 
 at::Tensor DcpReader::tensor(std::string_view name, const DcpBlock& block) const {
-  const DcpTensor& tensor = described_tensor(name);
-  if (!block.within(tensor.size))
-    fail("{}: the block at {} of size {} does not lie within {} of size {}", folder_.string(),
-         block.offsets, block.sizes, name, tensor.size);
-  at::Tensor result;
-  for (const DcpChunk& chunk : tensor.chunks) {
-    if (chunk.block == block && !block.empty()) return read_chunk(name, tensor, chunk);
-    const auto common = chunk.block.empty() ? std::nullopt : intersection(chunk.block, block);
-    if (!common) continue;
-    if (!result.defined()) result = at::empty(block.sizes, at::TensorOptions(tensor.dtype));
-    view_of(result, block, *common)
-        .copy_(view_of(read_chunk(name, tensor, chunk), chunk.block, *common));
-  }
-  // Every element lies in a chunk, so without one there is no element.
-  return result.defined() ? result : at::empty(block.sizes, at::TensorOptions(tensor.dtype));
+  const DcpTensor& tensor = described_tensor(name, block);
+  const at::Tensor result = at::empty(block.sizes, at::TensorOptions(tensor.dtype));
+  read(name, block, result);
+  return result;
+}
+
+void DcpReader::read(std::string_view name, const DcpBlock& block, const at::Tensor& target) const {
+  const DcpTensor& tensor = described_tensor(name, block);
+  check_internal(target.sizes() == block.sizes, "a tensor to read into has not the block's size");
+  // Every element lies in one chunk.
+  for (const DcpChunk& chunk : tensor.chunks)
+    if (!chunk.block.empty()) read_chunk(name, tensor, chunk, block, target);
 }
 
 serialization::TorchValue DcpReader::value(std::string_view name) const {

@@ -16,7 +16,7 @@
 namespace lerobot::checkpoint {
 
 /// Opening reads `.metadata` alone and checks it against the files' lengths. Reading a tensor holds
-/// that tensor and one chunk twice at most. Thread-safe.
+/// that tensor and one chunk. Thread-safe.
 class DcpReader {
  public:
   /// Throws Error naming the folder, the file and the entry: no or a damaged `.metadata`, a missing
@@ -32,6 +32,9 @@ class DcpReader {
   /// A part of it; reads only the chunks that it touches. Throws Error for a block that leaves the
   /// tensor.
   at::Tensor tensor(std::string_view name, const DcpBlock& block) const;
+  /// The same into `target`, which has the block's size and may be of another dtype or device.
+  /// Holds one chunk besides.
+  void read(std::string_view name, const DcpBlock& block, const at::Tensor& target) const;
 
   /// An entry that is no tensor. Throws Error naming it when it is absent, or more than None,
   /// numbers, text, and lists, tuples and dictionaries of these.
@@ -39,8 +42,10 @@ class DcpReader {
 
  private:
   const DcpTensor& described_tensor(std::string_view name) const;
-  at::Tensor read_chunk(std::string_view name, const DcpTensor& tensor,
-                        const DcpChunk& chunk) const;
+  const DcpTensor& described_tensor(std::string_view name, const DcpBlock& block) const;
+  /// Copies the elements of `block` that lie in the chunk.
+  void read_chunk(std::string_view name, const DcpTensor& tensor, const DcpChunk& chunk,
+                  const DcpBlock& block, const at::Tensor& target) const;
 
   fs::path folder_;
   DcpMetadata metadata_;

@@ -52,25 +52,10 @@ const std::vector<Capability>& capabilities() {
       {"dataset.repo_type", {"dataset"}},
       {"max_num_shards", {}},
       // Several processes.
-      {"parallelism.dp_replicate", {1}},
-      {"parallelism.dp_shard", {1, -1}},
       {"parallelism.context_parallel.ring_degree", {1}},
       {"parallelism.context_parallel.ulysses_degree", {1}},
       {"parallelism.cfg_parallel", {1}},
-      {"accelerator.fsdp.reshard_after_forward", {true}},
-      {"accelerator.fsdp.wrap_modules", {nullptr}},
-      {"accelerator.fsdp.min_num_params", {nullptr}},
-      {"accelerator.fsdp.cpu_offload", {false}},
-      {"accelerator.fsdp.ignored_modules", {nullptr}},
-      {"accelerator.fsdp.mixed_precision_policy", {}},
-      {"checkpoint_format",
-       {"safetensors"},
-       "requires a sharded run (--parallelism.dp_shard != 1), which is not supported yet; "
-       "checkpoints of one process are always safetensors"},
-      // Precision and speed.
-      {"accelerator.mixed_precision",
-       {"no", "bf16"},
-       "needs an accelerator, which is not supported yet; bf16 works on the CPU"},
+      // Speed.
       {"accelerator.compile.enabled", {false}},
       {"accelerator.activation_checkpointing.mode", {"none"}},
   };

@@ -45,7 +45,6 @@ TrainCommandLine TrainParser::parse(std::span<const std::string> arguments) {
   read_optimizer_and_scheduler();
   keep_private();
   check();
-  resolve_topology();
   if (!problems_.empty()) throw_problems();
   return std::move(result_);
 }

@@ -204,8 +204,8 @@ HelpTexts option_help(const ContextParallelConfig*) {
 
 HelpTexts option_help(const ParallelismConfig*) {
   return {
-      {"dp_replicate", "copies of the model (not supported yet)", at_least(1)},
-      {"dp_shard", "parts of the model, -1: one a process (not supported yet)", at_least(-1)},
+      {"dp_replicate", "copies of the model; 1 without sharding: one a process", at_least(1)},
+      {"dp_shard", "parts of the model; -1: over all processes", at_least(-1)},
       {"context_parallel", "division of the sequence"},
       {"cfg_parallel", "division of guidance (not supported yet)", at_least(1)},
   };
@@ -238,9 +238,9 @@ HelpTexts option_help(const FsdpConfig*) {
 
 HelpTexts option_help(const DdpConfig*) {
   return {
-      {"find_unused_parameters", "no effect with one process"},
-      {"gradient_as_bucket_view", "no effect with one process"},
-      {"static_graph", "no effect with one process"},
+      {"find_unused_parameters", "look for parameters without a gradient in every step"},
+      {"gradient_as_bucket_view", "gradients lie in the buckets that are sent"},
+      {"static_graph", "the same parameters are used in every step"},
   };
 }
 
@@ -270,7 +270,7 @@ HelpTexts option_help(const AcceleratorConfig*) {
   return {
       {"mixed_precision", "autocast of the forward pass", one_of({"no", "fp16", "bf16"})},
       {"gradient_accumulation", "several micro-batches an update"},
-      {"fsdp", "sharded training (not supported yet)"},
+      {"fsdp", "sharded training"},
       {"ddp", "replicated training"},
       {"compile", "compilation"},
       {"activation_checkpointing", "recomputation"},

@@ -38,7 +38,6 @@ class TrainParser {
   void read_optimizer_and_scheduler();
   void keep_private();
   void check();
-  void resolve_topology();
   [[noreturn]] void throw_problems();
 
   void problem(const std::string& option, std::string message) {

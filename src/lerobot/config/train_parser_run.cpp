@@ -143,10 +143,4 @@ void TrainParser::keep_private() {
       "(--policy.push_to_hub=false)");
 }
 
-/// Files record the degrees that a run has: -1 stands for all processes, and there is one.
-void TrainParser::resolve_topology() {
-  auto& dp_shard = result_.config.parallelism.dp_shard;
-  if (dp_shard == -1) dp_shard = 1;
-}
-
 }  // namespace lerobot::config

@@ -123,6 +123,31 @@ void check_accelerator(Rules& rules, const AcceleratorConfig& accelerator) {
                  " is required as soon as one field of the policy is set");
 }
 
+/// What only a run whose model is divided, or only one whose model is not, can do. -1 may still
+/// become either: what it becomes is checked again.
+void check_layout(Rules& rules, const TrainConfig& config) {
+  const std::int64_t dp_shard = config.parallelism.dp_shard;
+  if (dp_shard == 0)
+    rules.broken("parallelism.dp_shard", "=0: expected -1 or an integer at least 1");
+  if (dp_shard == 1 && config.checkpoint_format != "safetensors")
+    rules.broken("checkpoint_format",
+                 "={} requires a sharded run (--parallelism.dp_shard != 1); checkpoints of runs "
+                 "that are not sharded are always safetensors",
+                 config.checkpoint_format);
+  if (dp_shard > 1 && config.ema.enable)
+    rules.broken("ema.enable",
+                 "=true: no process of a sharded run has the whole model to average "
+                 "(--parallelism.dp_shard={}); pass --ema.enable=false or --parallelism.dp_shard=1",
+                 dp_shard);
+}
+
+void check_precision(Rules& rules, const TrainConfig& config) {
+  if (config.accelerator.mixed_precision == "fp16" && config.policy &&
+      config.policy->device == "cpu")
+    rules.broken("accelerator.mixed_precision",
+                 "=fp16: needs an accelerator; with --policy.device=cpu use bf16 or no");
+}
+
 void check_ema(Rules& rules, const EmaConfig& ema) {
   if (ema.min_decay > ema.max_decay)
     rules.broken("ema.min_decay", "={}: is above --ema.max_decay={}", ema.min_decay, ema.max_decay);
@@ -164,8 +189,8 @@ std::vector<Problem> broken_rules(const TrainConfig& config) {
   if (config.scheduler) check_scheduler(rules, *config.scheduler);
   check_accelerator(rules, config.accelerator);
   check_ema(rules, config.ema);
-  if (config.parallelism.dp_shard == 0)
-    rules.broken("parallelism.dp_shard", "=0: expected -1 or an integer at least 1");
+  check_layout(rules, config);
+  check_precision(rules, config);
   if (config.eval.recording_repo_id && !config.eval.recording)
     rules.broken("eval.recording_repo_id", ": needs --eval.recording=true");
   for (const auto& [option, value] :

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,19 @@
 namespace lerobot::nn {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// What sharded training does around every call of a module (distributed/sharded_unit.h).
+class ForwardHooks {
+ public:
+  virtual ~ForwardHooks() = default;
+  virtual void before_forward() = 0;
+  /// A tensor argument of the call, as forward() shall see it. The same tensor gives the same
+  /// result within a call.
+  virtual at::Tensor input(const at::Tensor& argument) = 0;
+  /// A tensor of the result, as the caller shall see it.
+  virtual at::Tensor output(const at::Tensor& result) = 0;
+  virtual void after_forward() = 0;
+};
 
 class Module {
  public:
@@ -36,16 +50,24 @@ class Module {
   /// Order of torch's state_dict(): per module its parameters, then its persistent buffers, then
   /// its children.
   NamedTensors state_dict() const;
+  /// This module's own, without its children's.
+  const NamedTensors& own_parameters() const { return parameters_; }
   /// This module (name "") and all below it, depth first, with their dotted names.
   std::vector<std::pair<std::string, Module*>> named_modules();
 
   /// Dropout and batch statistics on or off, here and below.
   void train(bool on = true);
   bool is_training() const { return training_; }
+  /// Whether it has a forward of its own, around which hooks can be put.
+  virtual bool is_callable() const { return false; }
+  /// Hooks for every later call; null takes them away. They must outlive the calls.
+  void set_forward_hooks(ForwardHooks* hooks) { forward_hooks_ = hooks; }
+
   /// Moves parameters and buffers in place; the tensors stay the same objects.
   void to(at::Device device);
 
  protected:
+  ForwardHooks* forward_hooks() const { return forward_hooks_; }
   /// Registers a parameter (requires_grad on) or buffer and returns the handle to keep. A name is
   /// used once and has no dot.
   at::Tensor register_parameter(std::string name, at::Tensor value);
@@ -61,6 +83,7 @@ class Module {
 
   std::string class_name_;
   bool training_ = true;
+  ForwardHooks* forward_hooks_ = nullptr;
   NamedTensors parameters_;
   NamedTensors buffers_;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
@@ -68,14 +91,41 @@ class Module {
 
 /// A module that can be called: every call of a layer goes through operator(), never to forward()
 /// directly, so that there is one place around a module's forward.
+///
+/// Hooks see arguments that are tensors, and results that are tensors or have a member
+/// `for_each_tensor(f)` that calls f(at::Tensor&) on each of theirs.
 template <class Derived>
 class Callable : public Module {
  public:
   using Module::Module;
 
+  bool is_callable() const final { return true; }
+
   template <class... Args>
   auto operator()(Args&&... args) {
-    return static_cast<Derived*>(this)->forward(std::forward<Args>(args)...);
+    auto& self = static_cast<Derived&>(*this);
+    ForwardHooks* const hooks = forward_hooks();
+    if (hooks == nullptr) return self.forward(std::forward<Args>(args)...);
+    hooks->before_forward();
+    auto result = self.forward(hooked_input(*hooks, std::forward<Args>(args))...);
+    const auto hook_output = [&](at::Tensor& tensor) {
+      if (tensor.defined()) tensor = hooks->output(tensor);
+    };
+    if constexpr (std::is_same_v<decltype(result), at::Tensor>)
+      hook_output(result);
+    else
+      result.for_each_tensor(hook_output);
+    hooks->after_forward();
+    return result;
+  }
+
+ private:
+  template <class T>
+  static decltype(auto) hooked_input(ForwardHooks& hooks, T&& argument) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>)
+      return argument.defined() ? hooks.input(argument) : at::Tensor();
+    else
+      return std::forward<T>(argument);
   }
 };
 

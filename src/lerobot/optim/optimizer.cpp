@@ -16,12 +16,7 @@
 namespace lerobot::optim {
 namespace {
 
-constexpr const char* kGroupsFile = "optimizer_param_groups.json";
 constexpr const char* kStateFile = "optimizer_state.safetensors";
-
-std::string group_name(std::size_t group) {
-  return fmt::format("{}: group {}", kGroupsFile, group);
-}
 
 /// Both must have the same keys.
 void check_keys(const Json& saved, const Json& ours, const std::string& where) {
@@ -90,13 +85,31 @@ serialization::NamedTensors Optimizer::state() const {
   serialization::NamedTensors named;
   for (std::size_t n = 0; n < state_.size(); ++n)
     for (std::size_t k = 0; k < state_[n].size(); ++k)
-      named.emplace_back(fmt::format("state/{}/{}", n, keys_[k].name), state_[n][k]);
+      named.emplace_back(state_name(n, keys_[k].name), state_[n][k]);
   return named;
 }
 
-void Optimizer::load_state(const serialization::NamedTensors& saved) {
+std::string Optimizer::state_name(std::size_t number, std::string_view key) {
+  return fmt::format("state/{}/{}", number, key);
+}
+
+std::vector<Optimizer::StateTensor> Optimizer::state_tensors() const {
+  std::vector<StateTensor> tensors;
+  std::size_t number = 0;
+  for (const Group& group : groups_)
+    for (const auto& [name, parameter] : group.parameters) {
+      const ParameterState& state = state_[number];
+      for (std::size_t k = 0; k < keys_.size(); ++k)
+        tensors.push_back({name, number, parameter, keys_[k].name, keys_[k].is_scalar,
+                           k < state.size() ? state[k] : at::Tensor()});
+      ++number;
+    }
+  return tensors;
+}
+
+void Optimizer::load_state(serialization::NamedTensors saved) {
   std::vector<ParameterState> found(state_.size());
-  for (const auto& [name, tensor] : saved) {
+  for (auto& [name, tensor] : saved) {
     const auto [number, key] = parse_state_name(name, found.size());
     std::size_t k = 0;
     while (k < keys_.size() && key != keys_[k].name) ++k;
@@ -104,16 +117,16 @@ void Optimizer::load_state(const serialization::NamedTensors& saved) {
       fail("{}: unknown key \"{}\": was it written by another optimizer?", kStateFile, name);
     found[number].resize(keys_.size());
     if (found[number][k].defined()) fail("{}: key \"{}\" occurs twice", kStateFile, name);
-    found[number][k] = tensor;
+    found[number][k] = std::move(tensor);
   }
 
   std::vector<ParameterState> loaded(state_.size());
   std::size_t number = 0;
   for (const Group& group : groups_) {
     for (const auto& [name, parameter] : group.parameters) {
-      const ParameterState& source = found[number];
+      ParameterState& source = found[number];
       for (std::size_t k = 0; k < source.size(); ++k) {
-        const std::string key = fmt::format("state/{}/{}", number, keys_[k].name);
+        const std::string key = state_name(number, keys_[k].name);
         if (!source[k].defined()) fail("{}: key \"{}\" is missing", kStateFile, key);
         const at::IntArrayRef shape = keys_[k].is_scalar ? at::IntArrayRef{} : parameter.sizes();
         if (source[k].sizes() != shape)
@@ -127,6 +140,7 @@ void Optimizer::load_state(const serialization::NamedTensors& saved) {
                 ? at::empty({}, at::TensorOptions().dtype(at::kFloat).device(parameter.device()))
                 : at::empty_like(parameter.detach());
         target.copy_(source[k]);
+        source[k].reset();
         loaded[number].push_back(target);
       }
       ++number;
@@ -150,14 +164,14 @@ Json Optimizer::param_groups() const {
   return groups;
 }
 
-void Optimizer::load_param_groups(const Json& saved) {
+void Optimizer::load_param_groups(const Json& saved, const std::string& source) {
   const Json ours = param_groups();
-  if (!saved.is_array()) fail("{} must be a list, found {}", kGroupsFile, saved.type_name());
+  if (!saved.is_array()) fail("{} must be a list, found {}", source, saved.type_name());
   if (saved.size() != ours.size())
-    fail("{} must have {} groups, found {}", kGroupsFile, ours.size(), saved.size());
+    fail("{} must have {} groups, found {}", source, ours.size(), saved.size());
   for (const bool apply : {false, true}) {
     for (std::size_t i = 0; i < saved.size(); ++i) {
-      const std::string where = group_name(i);
+      const std::string where = fmt::format("{}: group {}", source, i);
       check_keys(saved[i], ours[i], where);
       const Json& numbers = saved[i]["params"];
       if (!numbers.is_array() || numbers.size() != ours[i]["params"].size())

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,15 +50,30 @@ class Optimizer {
   /// optimizer_state.safetensors: "state/<n>/<key>", n numbering parameters over the groups;
   /// parameters that never had a gradient have no entries. Tensors are handles, not copies.
   serialization::NamedTensors state() const;
-  /// Restores state() by copying. Throws Error naming the first key that is missing, unknown or of
-  /// another shape; the optimizer is then as it was.
-  void load_state(const serialization::NamedTensors& state);
+  /// One of the tensors that step() keeps about a parameter.
+  struct StateTensor {
+    std::string parameter;  // its name
+    std::size_t number;     // of the parameter, over all groups
+    at::Tensor parameter_value;
+    std::string key;         // "exp_avg"
+    bool is_scalar = false;  // a 0-d float32 number instead of the parameter's shape
+    at::Tensor value;        // a handle; undefined before the parameter's first gradient
+  };
+  /// What state() would hold if every parameter had had a gradient, by the parameters' names.
+  std::vector<StateTensor> state_tensors() const;
+  /// "state/<n>/<key>".
+  static std::string state_name(std::size_t number, std::string_view key);
+  /// Restores state() by copying, and lets go of each tensor of `state` as soon as it is copied.
+  /// Throws Error naming the first key that is missing, unknown or of another shape; the optimizer
+  /// is then as it was.
+  void load_state(serialization::NamedTensors state);
   /// optimizer_param_groups.json in the keys, order and types that torch's optimizer has.
   Json param_groups() const;
   /// Restores every group's lr, initial_lr and other numbers. Throws Error when the groups, their
   /// sizes or their keys differ from this optimizer's, or ask for what it does not do (amsgrad,
-  /// maximize); the optimizer is then as it was.
-  void load_param_groups(const Json& groups);
+  /// maximize); the optimizer is then as it was. `source` is what messages call their origin.
+  void load_param_groups(const Json& groups,
+                         const std::string& source = "optimizer_param_groups.json");
 
  protected:
   /// A state tensor's name in files, and whether it is a 0-d float32 number instead of a tensor of
@@ -93,6 +109,13 @@ class Optimizer {
 /// numbers that torch's optimizers refuse (a negative rate, a beta outside [0, 1), ...).
 std::unique_ptr<Optimizer> make_optimizer(const config::OptimizerConfig& config,
                                           std::vector<Group> groups);
+
+/// The 2-norm of all gradients (0-d, on the first one's device): the norm of the tensors' norms.
+at::Tensor grad_norm(const nn::NamedTensors& parameters);
+
+/// Scales all gradients by min(1, max_norm / (norm + 1e-6)), whatever `norm` was measured over.
+/// max_norm <= 0 does nothing.
+void clip_gradients(const nn::NamedTensors& parameters, const at::Tensor& norm, double max_norm);
 
 /// Scales all gradients by min(1, max_norm / (norm + 1e-6)) and returns the 2-norm of all gradients
 /// before that (0-d, on the gradients' device), as torch.nn.utils.clip_grad_norm_ does: the norm of

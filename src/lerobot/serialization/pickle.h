@@ -115,11 +115,14 @@ struct PickleLimits {
 Unpickled unpickle(std::span<const std::uint8_t> bytes, std::string_view name,
                    std::span<const std::string_view> allowed, const PickleLimits& limits = {});
 
-/// Writes one pickle in protocol 2, with the opcodes and the memo of CPython's pickler, so that
-/// equal calls give equal bytes. A value is one call, or a begin, values, and the matching end.
+/// The protocols that PickleWriter writes: torch.save uses 2, pickle.dump without a choice 4.
+enum class PickleProtocol : std::uint8_t { k2 = 2, k4 = 4 };
+
+/// Writes one pickle with the opcodes, frames and the memo of CPython's pickler, so that equal
+/// calls give equal bytes. A value is one call, or a begin, values, and the matching end.
 class PickleWriter {
  public:
-  PickleWriter();
+  explicit PickleWriter(PickleProtocol protocol = PickleProtocol::k2);
 
   void none();
   void boolean(bool value);
@@ -166,11 +169,17 @@ class PickleWriter {
   void after_value();
   Container close(Kind kind);
   void memoize();
+  /// A text as an operand: neither counted as a value nor a place for a new frame.
+  void put_text(std::string_view value);
+  void begin_frame();
+  void end_frame();
   bool recall(const std::string& key);
   void opcode(unsigned char code) { out_ += static_cast<char>(code); }
   void little_endian(std::uint64_t value, int bytes);
 
+  PickleProtocol protocol_;
   std::string out_;
+  std::size_t frame_ = 0;  // where the content of the frame that is open begins (protocol 4)
   std::vector<Container> open_;
   std::unordered_map<std::string, std::uint32_t>
       memo_;  // strings and globals, by their opcode bytes

@@ -10,10 +10,29 @@ namespace {
 
 /// CPython's pickler sends items of lists and dicts in groups of this many.
 constexpr std::size_t kBatch = 1000;
+/// It ends a frame as soon as it is so large.
+constexpr std::size_t kFrameBytes = 64 << 10;
 
 }  // namespace
 
-PickleWriter::PickleWriter() : out_("\x80\x02") {}
+PickleWriter::PickleWriter(PickleProtocol protocol) : protocol_(protocol), out_("\x80") {
+  opcode(static_cast<unsigned char>(protocol));
+  begin_frame();
+}
+
+void PickleWriter::begin_frame() {
+  if (protocol_ == PickleProtocol::k2) return;
+  opcode(0x95);
+  little_endian(0, 8);  // the length, known at the end
+  frame_ = out_.size();
+}
+
+void PickleWriter::end_frame() {
+  if (protocol_ == PickleProtocol::k2) return;
+  const std::size_t length = out_.size() - frame_;
+  for (std::size_t i = 0; i < 8; ++i)
+    out_[frame_ - 8 + i] = static_cast<char>(static_cast<std::uint64_t>(length) >> (8 * i));
+}
 
 void PickleWriter::little_endian(std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out_ += static_cast<char>(value >> (8 * i));
@@ -21,7 +40,9 @@ void PickleWriter::little_endian(std::uint64_t value, int bytes) {
 
 void PickleWriter::memoize() {
   const std::uint32_t slot = memo_size_++;
-  if (slot < 256) {
+  if (protocol_ == PickleProtocol::k4) {
+    opcode(0x94);  // the slot is implied
+  } else if (slot < 256) {
     opcode('q');
     little_endian(slot, 1);
   } else {
@@ -47,6 +68,10 @@ bool PickleWriter::recall(const std::string& key) {
 }
 
 void PickleWriter::before_value() {
+  if (protocol_ == PickleProtocol::k4 && out_.size() - frame_ >= kFrameBytes) {
+    end_frame();
+    begin_frame();
+  }
   if (open_.empty()) return;
   const Container& container = open_.back();
   switch (container.kind) {
@@ -133,22 +158,41 @@ void PickleWriter::floating(double value) {
   after_value();
 }
 
-void PickleWriter::text(std::string_view value) {
-  before_value();
-  if (!recall("X" + std::string(value))) {
+void PickleWriter::put_text(std::string_view value) {
+  if (recall("X" + std::string(value))) return;
+  if (protocol_ == PickleProtocol::k4 && value.size() < 256) {
+    opcode(0x8c);
+    little_endian(value.size(), 1);
+  } else {
     opcode('X');
     little_endian(checked_cast<std::uint32_t>(value.size(), "length of a text in a pickle"), 4);
-    out_ += value;
-    memoize();
   }
+  out_ += value;
+  memoize();
+}
+
+void PickleWriter::text(std::string_view value) {
+  before_value();
+  put_text(value);
   after_value();
 }
 
 void PickleWriter::global(std::string_view module, std::string_view name) {
   before_value();
   const std::string key = fmt::format("c{}\n{}\n", module, name);
-  if (!recall(key)) {
-    out_ += key;
+  if (protocol_ == PickleProtocol::k2) {
+    if (!recall(key)) {
+      out_ += key;
+      memoize();
+    }
+  } else if (memo_.contains(key)) {
+    recall(key);
+  } else {
+    // Its names are values of their own, remembered before it.
+    put_text(module);
+    put_text(name);
+    opcode(0x93);
+    memo_.emplace(key, memo_size_);
     memoize();
   }
   after_value();
@@ -251,6 +295,7 @@ void PickleWriter::end_persistent_id() {
 std::string PickleWriter::finish() {
   check_internal(open_.empty(), "a container of a pickle is still open");
   opcode('.');
+  end_frame();
   return std::move(out_);
 }
 

@@ -59,6 +59,10 @@ struct LazyTensor {
   std::function<at::Tensor()> make;
 };
 
+/// The order in which save_safetensors() writes tensors, and calls their make(). Throws Error for a
+/// type that the format lacks.
+std::vector<const LazyTensor*> safetensors_order(std::span<const LazyTensor> tensors);
+
 /// Writes tensors (any device; made contiguous one at a time) to the byte as the Python library
 /// does: larger element type first, then name; the header padded with spaces to a multiple of 8.
 /// `metadata` is {"format": "pt"} for model files. The file is complete and flushed when this

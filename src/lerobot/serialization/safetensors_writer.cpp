@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <unordered_set>
 
 #include <ATen/ops/resolve_conj.h>
 #include <ATen/ops/resolve_neg.h>
@@ -41,20 +42,29 @@ std::string quoted(const std::string& text, const std::filesystem::path& path) {
 
 }  // namespace
 
+std::vector<const LazyTensor*> safetensors_order(std::span<const LazyTensor> tensors) {
+  std::vector<const LazyTensor*> order;
+  for (const LazyTensor& tensor : tensors) {
+    if (!type_of(tensor.dtype))
+      fail("tensor {} has the dtype {}, which safetensors lacks", tensor.name,
+           c10::toString(tensor.dtype));
+    order.push_back(&tensor);
+  }
+  std::ranges::sort(order, [](const LazyTensor* a, const LazyTensor* b) {
+    return std::pair(type_of(a->dtype), std::string_view(a->name)) <
+           std::pair(type_of(b->dtype), std::string_view(b->name));
+  });
+  return order;
+}
+
 void save_safetensors(const std::filesystem::path& path, std::span<const LazyTensor> tensors,
                       const std::map<std::string, std::string>& metadata) {
-  std::vector<std::pair<const SafetensorsType*, const LazyTensor*>> order;
-  for (const LazyTensor& tensor : tensors) {
-    const SafetensorsType* type = type_of(tensor.dtype);
-    if (!type)
-      fail("{}: tensor {} has the dtype {}, which safetensors lacks", path.string(), tensor.name,
-           c10::toString(tensor.dtype));
-    order.emplace_back(type, &tensor);
+  std::vector<const LazyTensor*> order;
+  try {
+    order = safetensors_order(tensors);
+  } catch (const Error& error) {
+    fail("{}: {}", path.string(), error.what());
   }
-  std::ranges::sort(order, [](const auto& a, const auto& b) {
-    return std::pair(a.first, std::string_view(a.second->name)) <
-           std::pair(b.first, std::string_view(b.second->name));
-  });
 
   std::string header = "{";
   if (!metadata.empty()) {
@@ -65,11 +75,11 @@ void save_safetensors(const std::filesystem::path& path, std::span<const LazyTen
     header += ',';
   }
   std::uint64_t position = 0;
-  const LazyTensor* previous = nullptr;
-  for (const auto& [type, tensor] : order) {
-    if (previous && previous->name == tensor->name)
+  std::unordered_set<std::string_view> names;
+  for (const LazyTensor* tensor : order) {
+    const SafetensorsType* type = type_of(tensor->dtype);
+    if (!names.insert(tensor->name).second)
       fail("{}: two tensors are named {}", path.string(), tensor->name);
-    previous = tensor;
     SafetensorsEntry entry{tensor->name, type, tensor->shape, 0, 0};
     if (type->bits == 4) {
       if (entry.shape.empty())
@@ -94,7 +104,7 @@ void save_safetensors(const std::filesystem::path& path, std::span<const LazyTen
   const std::uint64_t header_bytes = header.size();
   writer.write(std::string_view(reinterpret_cast<const char*>(&header_bytes), kHeaderLengthBytes));
   writer.write(header);
-  for (const auto& [type, tensor] : order) {
+  for (const LazyTensor* tensor : order) {
     const at::Tensor value = plain_tensor(tensor->make());
     check_internal(value.scalar_type() == tensor->dtype && value.sizes() == tensor->shape,
                    "a lazy tensor differs from what was announced");

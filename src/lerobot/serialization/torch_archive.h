@@ -38,6 +38,9 @@ class TorchArchive {
   /// A contiguous copy on the CPU, whatever device it was saved from. Tensors that shared a storage
   /// do not share the copy. Throws Error for sizes, strides or offsets that leave the storage.
   at::Tensor tensor(const PickleValue& value) const;
+  /// The same where it lies in the archive's bytes, when it is contiguous and aligned there, and a
+  /// copy otherwise. Only to be read, and only while this object and its bytes live.
+  at::Tensor view(const PickleValue& value) const;
 
  private:
   struct Contents;

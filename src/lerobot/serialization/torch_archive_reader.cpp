@@ -6,6 +6,7 @@
 #include <set>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include "lerobot/base/checked.h"
 #include "lerobot/base/error.h"
@@ -182,7 +183,8 @@ struct TorchArchive::Contents {
   void read_legacy_storages(std::span<const std::uint8_t> bytes, const PickleValue& keys);
   std::string_view small_member(std::string_view member) const;
   std::span<const std::uint8_t> storage(const StorageReference& reference) const;
-  at::Tensor tensor(const PickleValue& value) const;
+  enum class Access { kCopy, kViewIfPossible };
+  at::Tensor tensor(const PickleValue& value, Access access) const;
 };
 
 void TorchArchive::Contents::open(std::span<const std::uint8_t> bytes) {
@@ -306,7 +308,7 @@ std::span<const std::uint8_t> TorchArchive::Contents::storage(
   return zip->checked_bytes(*member);
 }
 
-at::Tensor TorchArchive::Contents::tensor(const PickleValue& value) const {
+at::Tensor TorchArchive::Contents::tensor(const PickleValue& value, Access access) const {
   const auto* object = value.get<PickleObject>();
   if (!TorchArchive::is_tensor(value))
     fail("{}: expected a tensor, found {}", name, value.describe());
@@ -314,7 +316,7 @@ at::Tensor TorchArchive::Contents::tensor(const PickleValue& value) const {
   if (object->callable->name.starts_with("_rebuild_parameter")) {
     if (arguments.empty() || !TorchArchive::is_tensor(*arguments[0]))
       fail("{}: a parameter is not made of a tensor", name);
-    return tensor(*arguments[0]);
+    return tensor(*arguments[0], access);
   }
   const bool with_dtype = object->callable->name == "_rebuild_tensor_v3";
   if (arguments.size() < (with_dtype ? 7U : 4U))
@@ -342,11 +344,15 @@ at::Tensor TorchArchive::Contents::tensor(const PickleValue& value) const {
 
   const auto bytes = storage(reference);
   const std::size_t element_bytes = c10::elementSize(layout.type);
-  at::Tensor result = at::empty(layout.sizes, at::TensorOptions(layout.type));
-  if (layout.count == 0) return result;
+  if (layout.count == 0) return at::empty(layout.sizes, at::TensorOptions(layout.type));
   const auto source = bytes.subspan(layout.offset * element_bytes, layout.span * element_bytes);
   if (layout.type == at::kBool && std::ranges::any_of(source, [](auto b) { return b > 1; }))
     fail("{}: storage {} of bools holds a byte that is neither 0 nor 1", name, reference.key);
+  if (access == Access::kViewIfPossible && layout.contiguous &&
+      reinterpret_cast<std::uintptr_t>(source.data()) % element_bytes == 0)
+    return at::from_blob(const_cast<std::uint8_t*>(source.data()), layout.sizes,
+                         at::TensorOptions(layout.type));
+  at::Tensor result = at::empty(layout.sizes, at::TensorOptions(layout.type));
   if (layout.contiguous) {
     std::memcpy(result.mutable_data_ptr(), source.data(), source.size());
   } else {
@@ -381,7 +387,13 @@ bool TorchArchive::is_tensor(const PickleValue& value) {
          object->callable->name.starts_with("_rebuild_");
 }
 
-at::Tensor TorchArchive::tensor(const PickleValue& value) const { return contents_->tensor(value); }
+at::Tensor TorchArchive::tensor(const PickleValue& value) const {
+  return contents_->tensor(value, Contents::Access::kCopy);
+}
+
+at::Tensor TorchArchive::view(const PickleValue& value) const {
+  return contents_->tensor(value, Contents::Access::kViewIfPossible);
+}
 
 NamedTensors read_state_dict(const std::filesystem::path& path) {
   {

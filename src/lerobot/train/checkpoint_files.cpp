@@ -1,16 +1,22 @@
 #include "lerobot/train/checkpoint_files.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include <ATen/ops/empty_like.h>
+
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
 #include "lerobot/checkpoint/layout.h"
+#include "lerobot/checkpoint/state_load.h"
 #include "lerobot/config/run_folder.h"
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/policy/registry.h"
+#include "lerobot/train/resume_position.h"
+#include "lerobot/train/sharded_checkpoint.h"
 
 namespace lerobot::train {
 namespace {
@@ -23,10 +29,14 @@ using serialization::NamedTensors;
 /// LeRobot loses them at a checkpoint, and does not mind the file.
 constexpr const char* kAccumulatedGradientsFile = "accumulated_gradients.safetensors";
 
+/// torch's GradScaler.state_dict(), with fp16 only.
+constexpr const char* kScalerStateFile = "scaler_state.json";
+
 // Names of what is copied before it is written.
 constexpr const char* kModelSet = "model";
 constexpr const char* kOptimizerSet = "optimizer";
 constexpr const char* kEmaSet = "ema";
+constexpr const char* kGradientSet = "accumulated gradients";
 
 const std::map<std::string, std::string> kModelMetadata = {{"format", "pt"}};
 
@@ -44,13 +54,6 @@ void add_policy_files(const Session& session, const fs::path& folder,
         {.relative_path = folder / (pipeline->name() + ".json"),
          .bytes = 16 << 10,
          .write = [pipeline](const fs::path& path) { pipeline->save(path.parent_path()); }});
-}
-
-NamedTensors accumulated_gradients(const Session& session) {
-  NamedTensors gradients;
-  for (const auto& [name, parameter] : session.policy->module().named_parameters())
-    if (parameter.grad().defined()) gradients.emplace_back(name, parameter.grad());
-  return gradients;
 }
 
 bool in_the_middle_of_an_update(const config::TrainConfig& config, std::int64_t step) {
@@ -92,10 +95,10 @@ void add_ema_files(Session& session, const NamedTensors& model, checkpoint::Host
        .write = [state](const fs::path& path) { checkpoint::save_ema_state(path, state); }});
 }
 
-checkpoint::TrainingStep training_step(const config::TrainConfig& config, std::int64_t step,
-                                       bool even_batches) {
+checkpoint::TrainingStep training_step(const Session& session, std::int64_t step) {
+  const config::TrainConfig& config = session.config;
   return {.step = step,
-          .dp_world_size = 1,
+          .dp_world_size = session.world->size(),
           .batch_size = config.batch_size,
           .grad_accum_steps = config.accelerator.gradient_accumulation.steps,
           .dp_replicate = config.parallelism.dp_replicate,
@@ -103,7 +106,38 @@ checkpoint::TrainingStep training_step(const config::TrainConfig& config, std::i
           .ring_degree = config.parallelism.context_parallel.ring_degree,
           .ulysses_degree = config.parallelism.context_parallel.ulysses_degree,
           .mixed_precision = config.accelerator.mixed_precision,
-          .even_batches = even_batches};
+          // Several processes fill their last batches in any case.
+          .even_batches = session.start.even_batches && session.world->size() == 1};
+}
+
+/// Weights and optimizer state of a run whose ranks all hold the whole model.
+void add_whole_model_files(Session& session, const NamedTensors& model,
+                           checkpoint::HostCopies& copies, std::vector<FileEntry>& files) {
+  const fs::path state_folder = config::kTrainingStateFolder;
+  files.push_back(checkpoint::tensor_file(
+      fs::path(config::kPretrainedModelFolder) / checkpoint::kModelFile, model, kModelMetadata));
+  files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kOptimizerStateFile,
+                                          copies.copy(kOptimizerSet, session.optimizer->state())));
+  files.push_back(checkpoint::json_file(state_folder / checkpoint::kOptimizerParamGroupsFile,
+                                        session.optimizer->param_groups()));
+}
+
+/// What every layout keeps alike: step, random states, schedule, scaler, place in the stream.
+void add_small_state_files(Session& session, std::int64_t step, std::vector<FileEntry>& files) {
+  const fs::path folder = config::kTrainingStateFolder;
+  files.push_back(checkpoint::json_file(folder / checkpoint::kTrainingStepFile,
+                                        checkpoint::to_json(training_step(session, step))));
+  checkpoint::capture_torch_rng(session.rng);
+  files.push_back(checkpoint::tensor_file(folder / checkpoint::kRngStateFile,
+                                          checkpoint::to_tensors(session.rng)));
+  if (session.scheduler)
+    files.push_back(checkpoint::json_file(folder / checkpoint::kSchedulerStateFile,
+                                          session.scheduler->state()));
+  if (session.scaler)
+    files.push_back(checkpoint::json_file(folder / kScalerStateFile, session.scaler->state()));
+  if (session.datasets.stream)
+    files.push_back(checkpoint::json_file(folder / streaming::kStreamingStateFile,
+                                          streaming::to_json(session.datasets.stream->state)));
 }
 
 /// Puts --optimizer.* values of the command line in place of recorded ones. A group with a rate of
@@ -137,19 +171,63 @@ void override_given_rate(const Session& session, const std::vector<double>& new_
 }
 
 void load_accumulated_gradients(Session& session, const fs::path& file) {
-  const serialization::SafetensorsFile gradients(file);
-  for (const auto& [name, parameter] : session.policy->module().named_parameters()) {
-    if (!gradients.contains(name)) continue;
-    at::Tensor gradient = gradients.tensor(name);
-    if (gradient.sizes() != parameter.sizes())
+  const auto source = checkpoint::open_tensor_file(file);
+  std::map<std::string, distributed::LocalTensor> held;
+  for (auto& local : session.model->state()) held.emplace(local.name, local);
+  for (const auto& [name, parameter] : session.model->parameters()) {
+    if (!source->contains(name)) continue;
+    const distributed::LocalTensor& local = held.at(name);
+    if (source->shape(name) != local.global_size)
       fail("{}: the gradient {} has another shape than the parameter", file.string(), name);
-    parameter.mutable_grad() = gradient.to(parameter.device());
+    const at::Tensor gradient = at::empty_like(parameter.detach());
+    source->read(name, local.first_row, gradient);
+    parameter.mutable_grad() = gradient;
   }
 }
 
-void warn_about_changes(const config::TrainConfig& config,
-                        const checkpoint::TrainingStep& recorded) {
-  const checkpoint::TrainingStep now = training_step(config, 0, /*even_batches=*/false);
+void restore_optimizer(Session& session, const fs::path& folder) {
+  checkpoint::require_sharded_optimizer(folder);
+  optim::Optimizer& optimizer = *session.optimizer;
+  auto source = checkpoint::open_optimizer(folder, checkpoint::parameter_names(optimizer));
+  override_given_settings(session, source.groups);
+  checkpoint::load_optimizer(optimizer, session.model->state(), source);
+}
+
+void restore_schedule(Session& session, const fs::path& folder,
+                      const std::vector<double>& new_base_rates) {
+  if (!session.scheduler) return;
+  Json state = read_json_file(folder / checkpoint::kSchedulerStateFile);
+  override_given_rate(session, new_base_rates, state);
+  session.scheduler->load_state(state);
+}
+
+void restore_scaler(Session& session, const fs::path& folder) {
+  if (!session.scaler) return;
+  const fs::path file = folder / kScalerStateFile;
+  if (!fs::exists(file)) {
+    log::warning("{} is not there: the loss scale starts at {}", file.string(),
+                 session.scaler->scale());
+    return;
+  }
+  try {
+    session.scaler->load_state(read_json_file(file));
+  } catch (const Error& error) {
+    fail("{}: {}", file.string(), error.what());
+  }
+}
+
+void restore_average(Session& session, const fs::path& folder) {
+  if (!session.ema) return;
+  const fs::path file = folder / checkpoint::kEmaStateFile;
+  if (fs::exists(file))
+    session.ema->load_state(checkpoint::read_ema_state(file));
+  else
+    log::warning("{} has no {}: the average starts from the resumed weights.", folder.string(),
+                 checkpoint::kEmaStateFile);
+}
+
+void warn_about_changes(const Session& session, const checkpoint::TrainingStep& recorded) {
+  const checkpoint::TrainingStep now = training_step(session, 0);
   const auto compare = [](const char* name, const std::optional<std::int64_t>& before,
                           const std::optional<std::int64_t>& after, const char* consequence) {
     if (before && after && *before != *after)
@@ -163,54 +241,10 @@ void warn_about_changes(const config::TrainConfig& config,
                  now.mixed_precision, recorded.mixed_precision);
 }
 
-/// The place in a stream after the recorded steps.
-void restore_stream_position(Session& session, const fs::path& state_folder,
-                             const checkpoint::TrainingStep& recorded) {
-  const fs::path file = state_folder / streaming::kStreamingStateFile;
-  std::optional<streaming::StreamingState> state;
-  if (fs::exists(file)) state = streaming::read_streaming_state(file);
-  resume_stream(*session.datasets.stream, session.config, state ? &*state : nullptr, recorded.step,
-                recorded.dp_world_size.value_or(1),
-                recorded.batch_size.value_or(session.config.batch_size));
-  log::info("Resuming data order after {} batches", recorded.step);
-}
-
-/// The place in the order of a dataset in memory. A step of the loop covers the same samples as in
-/// the recorded run as long as all processes together take as many.
-void restore_map_position(Session& session, const fs::path& state_folder,
-                          const checkpoint::TrainingStep& recorded) {
-  if (fs::exists(state_folder / streaming::kStreamingStateFile))
-    log::warning(
-        "The checkpoint's run was streamed, this one is not: the data order goes on at the right "
-        "epoch "
-        "and offset, but with other samples. --dataset.streaming=true goes on exactly.");
-  const std::int64_t world = recorded.dp_world_size.value_or(1);
-  const std::int64_t batch_size = recorded.batch_size.value_or(session.config.batch_size);
-  const std::int64_t now = session.config.batch_size;
-  dataset::EpochPosition& position = session.start.samples;
-  position = dataset::position_after(
-      recorded.step, make_sampler(session.config, session.datasets).size(), batch_size, world);
-  log::info("Resuming data order at epoch {}, sample {}", position.epoch, position.sample);
-  if (batch_size * world == now) {
-    session.start.even_batches = world > 1 || recorded.even_batches;
-    if (world != 1)
-      log::info(
-          "The checkpoint was written by {} processes with batch_size={}: every step goes on with "
-          "the samples that they would have had together",
-          world, batch_size);
-    return;
-  }
-  log::warning(
-      "Resuming with {} samples a step (batch_size={} on 1 process), the checkpoint was written "
-      "with "
-      "{} (batch_size={} on {}). The data order goes on at the right epoch and offset, but steps "
-      "cover other samples than before.",
-      now, now, batch_size * world, batch_size, world);
-}
-
 }  // namespace
 
 std::vector<std::pair<std::string, NamedTensors>> checkpoint_tensors(Session& session) {
+  if (session.world->mesh().is_sharded()) return sharded_tensors(session);
   std::vector<std::pair<std::string, NamedTensors>> sets = {
       {kModelSet, session.policy->module().state_dict()},
       {kOptimizerSet, session.optimizer->state()}};
@@ -218,76 +252,63 @@ std::vector<std::pair<std::string, NamedTensors>> checkpoint_tensors(Session& se
   return sets;
 }
 
-std::vector<FileEntry> checkpoint_files(Session& session, std::int64_t step,
-                                        checkpoint::HostCopies& copies) {
-  const fs::path model_folder = config::kPretrainedModelFolder;
-  const fs::path state_folder = config::kTrainingStateFolder;
+std::vector<distributed::LocalTensor> accumulated_gradients(Session& session, std::int64_t step) {
+  if (!in_the_middle_of_an_update(session.config, step)) return {};
+  return session.model->accumulated_gradients();
+}
+
+std::vector<FileEntry> checkpoint_files(
+    Session& session, std::int64_t step,
+    const std::vector<distributed::LocalTensor>& accumulated_gradients,
+    checkpoint::HostCopies& copies) {
+  const fs::path gradient_file = fs::path(config::kTrainingStateFolder) / kAccumulatedGradientsFile;
   std::vector<FileEntry> files;
-
-  const NamedTensors model = copies.copy(kModelSet, session.policy->module().state_dict());
-  files.push_back(
-      checkpoint::tensor_file(model_folder / checkpoint::kModelFile, model, kModelMetadata));
-  add_policy_files(session, model_folder, files);
-
-  files.push_back(checkpoint::json_file(
-      state_folder / checkpoint::kTrainingStepFile,
-      checkpoint::to_json(training_step(session.config, step, session.start.even_batches))));
-  checkpoint::capture_torch_rng(session.rng);
-  files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kRngStateFile,
-                                          checkpoint::to_tensors(session.rng)));
-  files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kOptimizerStateFile,
-                                          copies.copy(kOptimizerSet, session.optimizer->state())));
-  files.push_back(checkpoint::json_file(state_folder / checkpoint::kOptimizerParamGroupsFile,
-                                        session.optimizer->param_groups()));
-  if (session.scheduler)
-    files.push_back(checkpoint::json_file(state_folder / checkpoint::kSchedulerStateFile,
-                                          session.scheduler->state()));
-  if (session.datasets.stream)
-    files.push_back(checkpoint::json_file(state_folder / streaming::kStreamingStateFile,
-                                          streaming::to_json(session.datasets.stream->state)));
-  if (session.ema) add_ema_files(session, model, copies, files);
-  if (in_the_middle_of_an_update(session.config, step))
-    files.push_back(
-        checkpoint::tensor_file(state_folder / kAccumulatedGradientsFile,
-                                copies.copy("gradients", accumulated_gradients(session))));
+  if (session.world->mesh().is_sharded()) {
+    add_sharded_files(session, step, copies, files);
+    if (!accumulated_gradients.empty())
+      add_gathered_gradients(session, accumulated_gradients, gradient_file, copies, files);
+    if (!session.world->is_main()) return files;
+  } else {
+    const NamedTensors model = copies.copy(kModelSet, session.policy->module().state_dict());
+    add_whole_model_files(session, model, copies, files);
+    if (session.ema) add_ema_files(session, model, copies, files);
+    NamedTensors gradients;
+    for (const auto& local : accumulated_gradients)
+      gradients.emplace_back(local.name, local.tensor);
+    if (!gradients.empty())
+      files.push_back(checkpoint::tensor_file(gradient_file, copies.copy(kGradientSet, gradients)));
+  }
+  add_policy_files(session, config::kPretrainedModelFolder, files);
+  add_small_state_files(session, step, files);
   return files;
+}
+
+void restore_weights(Session& session, const fs::path& checkpoint) {
+  checkpoint::require_complete(checkpoint);
+  const auto source = checkpoint::open_model(checkpoint / config::kPretrainedModelFolder);
+  const auto unexpected = checkpoint::load_model(session.model->state(), *source);
+  if (session.world->is_main()) checkpoint::warn_about_unexpected(unexpected, source->where());
 }
 
 void restore_training_state(Session& session, const fs::path& checkpoint) {
   const fs::path folder = checkpoint / config::kTrainingStateFolder;
   const config::TrainConfig& config = session.config;
 
-  checkpoint::require_complete(checkpoint);
   const auto recorded = checkpoint::read_training_step(folder / checkpoint::kTrainingStepFile);
-  warn_about_changes(config, recorded);
+  warn_about_changes(session, recorded);
   session.rng = checkpoint::read_rng_state(folder / checkpoint::kRngStateFile);
   std::vector<double> base_rates;
   for (const auto& group : session.optimizer->groups())
     base_rates.push_back(group.initial_lr.value_or(group.lr));
-  Json groups = read_json_file(folder / checkpoint::kOptimizerParamGroupsFile);
-  override_given_settings(session, groups);
-  session.optimizer->load_param_groups(groups);
-  session.optimizer->load_state(
-      serialization::SafetensorsFile(folder / checkpoint::kOptimizerStateFile).all());
-  if (session.scheduler) {
-    Json state = read_json_file(folder / checkpoint::kSchedulerStateFile);
-    override_given_rate(session, base_rates, state);
-    session.scheduler->load_state(state);
-  }
-  if (session.ema && fs::exists(folder / checkpoint::kEmaStateFile))
-    session.ema->load_state(checkpoint::read_ema_state(folder / checkpoint::kEmaStateFile));
-  else if (session.ema)
-    log::warning("{} has no {}: the average starts from the resumed weights.", folder.string(),
-                 checkpoint::kEmaStateFile);
+  restore_optimizer(session, folder);
+  restore_schedule(session, folder, base_rates);
+  restore_scaler(session, folder);
+  restore_average(session, folder);
   if (in_the_middle_of_an_update(config, recorded.step) &&
       fs::exists(folder / kAccumulatedGradientsFile))
     load_accumulated_gradients(session, folder / kAccumulatedGradientsFile);
 
-  session.start.step = recorded.step;
-  if (session.datasets.stream)
-    restore_stream_position(session, folder, recorded);
-  else
-    restore_map_position(session, folder, recorded);
+  restore_position(session, folder, recorded);
   checkpoint::restore_torch_rng(session.rng);
 }
 

@@ -27,15 +27,15 @@ double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 <
 
 }  // namespace
 
-int run_data_only(config::TrainConfig config, bool output_dir_given) {
+int run_data_only(config::TrainConfig config, DataShare share, bool output_dir_given) {
   const auto metadata = open_metadata(config);
   complete_policy_config(config, *metadata);
-  const Datasets datasets = open_datasets(config, metadata);
-  const auto loader = make_train_loader(config, datasets, {}, /*pin_memory=*/false);
-  if (datasets.stream) log_stream_panel(config, *datasets.stream);
+  const Datasets datasets = open_datasets(config, metadata, share.world);
+  const auto loader = make_train_loader(config, datasets, share, {}, /*pin_memory=*/false);
+  if (datasets.stream) log_stream_panel(config, *datasets.stream, share);
 
   std::optional<JsonLines> metrics_file;
-  if (output_dir_given) {
+  if (output_dir_given && share.rank == 0) {
     fs::create_directories(*config.output_dir);
     metrics_file.emplace(fs::path(*config.output_dir) / "metrics.jsonl", 0);
   }

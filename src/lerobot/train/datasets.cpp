@@ -15,7 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-dataset::MapLoaderOptions loader_options(const config::TrainConfig& config, bool pin_memory) {
+}  // namespace
+
+dataset::MapLoaderOptions map_loader_options(const config::TrainConfig& config, bool pin_memory) {
   dataset::MapLoaderOptions options;
   options.batch_size = config.batch_size;
   options.num_workers = config.num_workers;
@@ -25,8 +27,6 @@ dataset::MapLoaderOptions loader_options(const config::TrainConfig& config, bool
     options.decoder_cache_size = *config.dataset.video_decoder_cache_size;
   return options;
 }
-
-}  // namespace
 
 fs::path dataset_root(const config::DatasetConfig& config) {
   if (config.root) {
@@ -64,12 +64,12 @@ std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfi
 }
 
 Datasets open_datasets(const config::TrainConfig& config,
-                       std::shared_ptr<dataset::DatasetMetadata> metadata) {
+                       std::shared_ptr<dataset::DatasetMetadata> metadata, std::int64_t world) {
   if (config.dataset.streaming)
     return {.metadata = metadata,
             .train = nullptr,
             .held_out = nullptr,
-            .stream = open_stream(config, metadata)};
+            .stream = open_stream(config, metadata, world)};
   const auto selected = dataset::select_episodes(
       metadata->info().total_episodes, config.dataset.episodes, config.dataset.exclude_episodes);
   const auto split =
@@ -111,10 +111,13 @@ std::int64_t Datasets::episodes() const {
 }
 
 std::unique_ptr<dataset::BatchSource> make_train_loader(const config::TrainConfig& config,
-                                                        const Datasets& datasets,
+                                                        const Datasets& datasets, DataShare share,
                                                         const LoaderStart& start, bool pin_memory) {
-  if (datasets.stream) return make_stream_loader(config, *datasets.stream, start.step, pin_memory);
-  auto options = loader_options(config, pin_memory);
+  if (datasets.stream)
+    return make_stream_loader(config, *datasets.stream, share, start.step, pin_memory);
+  auto options = map_loader_options(config, pin_memory);
+  options.world = share.world;
+  options.rank = share.rank;
   options.start = start.samples;
   options.even_batches = start.even_batches;
   if (config.dataset.image_transforms.enable) {
@@ -127,17 +130,6 @@ std::unique_ptr<dataset::BatchSource> make_train_loader(const config::TrainConfi
   return std::make_unique<dataset::MapLoader>(
       datasets.train, [sampler](std::uint64_t epoch) { return sampler->order(epoch); }, samples,
       std::move(options));
-}
-
-std::unique_ptr<dataset::MapLoader> make_eval_loader(const config::TrainConfig& config,
-                                                     const Datasets& datasets, bool pin_memory) {
-  auto options = loader_options(config, pin_memory);
-  options.prefetch_across_epochs = false;
-  const auto positions =
-      dataset::evaluation_positions(datasets.held_out->task_index(), config.max_eval_samples);
-  return std::make_unique<dataset::MapLoader>(
-      datasets.held_out, [positions](std::uint64_t) { return positions; },
-      static_cast<std::int64_t>(positions.size()), std::move(options));
 }
 
 }  // namespace lerobot::train

@@ -35,14 +35,17 @@ std::filesystem::path dataset_root(const config::DatasetConfig& config);
 /// Reads the metadata; camera statistics are ImageNet's under --dataset.use_imagenet_stats.
 std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfig& config);
 
-/// Opens the selected episodes with the policy's windows, in memory or as a stream. Throws as
-/// dataset/ and streaming/ do.
+/// Opens the selected episodes with the policy's windows, in memory or as a stream, for a run of
+/// `world` processes. Throws as dataset/ and streaming/ do.
 Datasets open_datasets(const config::TrainConfig& config,
-                       std::shared_ptr<dataset::DatasetMetadata> metadata);
+                       std::shared_ptr<dataset::DatasetMetadata> metadata, std::int64_t world);
 
 /// Training order: LeRobot's, frames of short episodes' ends left out as the policy asks.
 dataset::EpisodeAwareSampler make_sampler(const config::TrainConfig& config,
                                           const Datasets& datasets);
+
+/// What --batch_size, --num_workers and the like say about a loader of a dataset in memory.
+dataset::MapLoaderOptions map_loader_options(const config::TrainConfig& config, bool pin_memory);
 
 /// Where a training loader begins.
 struct LoaderStart {
@@ -51,13 +54,9 @@ struct LoaderStart {
   bool even_batches = false;       ///< MapLoaderOptions::even_batches
 };
 
-/// The training loader, of the dataset in memory or of the stream.
+/// A process's training loader, of the dataset in memory or of the stream.
 std::unique_ptr<dataset::BatchSource> make_train_loader(const config::TrainConfig& config,
-                                                        const Datasets& datasets,
+                                                        const Datasets& datasets, DataShare share,
                                                         const LoaderStart& start, bool pin_memory);
-
-/// The held-out frames in order, at most max_eval_samples of them; one epoch is one evaluation.
-std::unique_ptr<dataset::MapLoader> make_eval_loader(const config::TrainConfig& config,
-                                                     const Datasets& datasets, bool pin_memory);
 
 }  // namespace lerobot::train

@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 namespace lerobot::train {
@@ -37,6 +38,11 @@ double Meter::average() const {
   return (sum_ + on_device) / static_cast<double>(count_);
 }
 
+void Meter::set_average(double value) {
+  reset();
+  add(value);
+}
+
 void Meter::reset() {
   sum_ = 0;
   count_ = 0;
@@ -45,8 +51,15 @@ void Meter::reset() {
 
 std::string Meter::text() const {
   const double value = average();
-  return style_ == Style::kScientific ? fmt::format("{}:{:.1e}", name_, value)
-                                      : fmt::format("{}:{:.3f}", name_, value);
+  switch (style_) {
+    case Style::kScientific:
+      return fmt::format("{}:{:.1e}", name_, value);
+    case Style::kShortest:
+      return fmt::format("{}:{:g}", name_, value);
+    case Style::kFixed3:
+      break;
+  }
+  return fmt::format("{}:{:.3f}", name_, value);
 }
 
 MetricsTracker::MetricsTracker(std::int64_t samples_per_step, std::int64_t frames,
@@ -68,7 +81,25 @@ double MetricsTracker::samples_per_second() const {
 }
 
 std::vector<const Meter*> MetricsTracker::meters() const {
-  return {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s};
+  std::vector<const Meter*> meters = {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s};
+  if (!scale.empty()) meters.push_back(&scale);
+  return meters;
+}
+
+void MetricsTracker::combine(const distributed::Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  std::vector<Meter*> meters = {&data_s, &prep_s, &update_s, &step_s, &loss};
+  constexpr std::size_t kTimes = 4;
+  for (Meter& meter : policy_metrics_) meters.push_back(&meter);
+  const auto count = static_cast<std::int64_t>(meters.size());
+  const at::Tensor own = at::empty({count}, at::kDouble);
+  const at::Tensor all = at::empty({ranks.size(), count}, at::kDouble);
+  for (std::size_t i = 0; i < meters.size(); ++i)
+    own.mutable_data_ptr<double>()[i] = meters[i]->average();
+  ranks.all_gather(all, own).wait();
+  const at::Tensor mean = all.mean(0), slowest = all.amax(0);
+  for (std::size_t i = 0; i < meters.size(); ++i)
+    meters[i]->set_average((i < kTimes ? slowest : mean).const_data_ptr<double>()[i]);
 }
 
 std::string MetricsTracker::line() const {
@@ -98,7 +129,7 @@ Json MetricsTracker::to_json() const {
 }
 
 void MetricsTracker::reset() {
-  for (Meter* meter : {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s})
+  for (Meter* meter : {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s, &scale})
     meter->reset();
   for (Meter& meter : policy_metrics_) meter.reset();
 }

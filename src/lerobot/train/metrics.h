@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "lerobot/base/json.h"
+#include "lerobot/distributed/communicator.h"
 
 namespace lerobot::train {
 
@@ -19,7 +20,7 @@ std::string format_big_number(double number);
 /// An average over the values since the last reset.
 class Meter {
  public:
-  enum class Style { kFixed3, kScientific };
+  enum class Style { kFixed3, kScientific, kShortest };
   Meter(std::string name, Style style) : name_(std::move(name)), style_(style) {}
 
   void add(double value);
@@ -27,6 +28,8 @@ class Meter {
   /// so that a step does not wait for the device.
   void add(const at::Tensor& value);
   double average() const;
+  /// As if `value` had been the average.
+  void set_average(double value);
   bool empty() const { return count_ == 0; }
   void reset();
 
@@ -56,12 +59,19 @@ class MetricsTracker {
   Meter prep_s{"prep_s", Meter::Style::kFixed3};    ///< device copy and preprocessor
   Meter update_s{"updt_s", Meter::Style::kFixed3};  ///< forward, backward, optimizer
   Meter step_s{"step_s", Meter::Style::kFixed3};    ///< the whole step
-  /// The policy's own scalars, in order of first appearance.
+  /// Of the loss, the last one; in lines only when it was set (fp16).
+  Meter scale{"scale", Meter::Style::kShortest};
+  /// The policy's own scalars, in order of first appearance: the same on every rank.
   Meter& policy_metric(std::string_view name);
 
   void step() { ++step_; }
   std::int64_t steps() const { return step_; }
   double samples_per_second() const;
+
+  /// Makes the averages those of all ranks: losses and policy scalars the mean, times the slowest
+  /// rank's; the gradient's norm and the learning rates stay this rank's. Collective, before a log
+  /// line.
+  void combine(const distributed::Communicator& ranks);
 
   /// "step:1 smpl:8 ep:1 epch:0.19 loss:13.935 ..."
   std::string line() const;

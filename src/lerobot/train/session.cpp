@@ -1,6 +1,7 @@
 #include "lerobot/train/session.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <ATen/Context.h>
@@ -18,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The device that --policy.device means here: an unavailable one is replaced, with a warning.
+/// An unavailable device is replaced, with a warning.
 at::Device resolve_device(std::optional<std::string>& option) {
   const bool has_cuda = at::hasCUDA();
   if (!option) option = has_cuda ? "cuda" : "cpu";
@@ -58,15 +59,47 @@ void check_inputs_exist(const config::PolicyConfig& policy, const config::Featur
         missing, present);
 }
 
+/// The policy's groups over what the model trains under the same names: the parameters themselves,
+/// or this rank's rows of them.
 std::vector<optim::Group> optimizer_groups(policy::Policy& policy,
+                                           const distributed::TrainingModel& model,
                                            const config::TrainConfig& config, double lr) {
+  const nn::NamedTensors& trained = model.parameters();
   if (!config.use_policy_training_preset)
-    return {{.parameters = policy.module().named_parameters(), .lr = lr, .initial_lr = {}}};
+    return {{.parameters = trained, .lr = lr, .initial_lr = {}}};
+  const std::map<std::string, at::Tensor> by_name(trained.begin(), trained.end());
   std::vector<optim::Group> groups;
-  for (auto& group : policy.parameter_groups())
-    groups.push_back(
-        {.parameters = std::move(group.parameters), .lr = group.lr.value_or(lr), .initial_lr = {}});
+  std::size_t grouped = 0;
+  for (const auto& group : policy.parameter_groups()) {
+    optim::Group& own = groups.emplace_back(
+        optim::Group{.parameters = {}, .lr = group.lr.value_or(lr), .initial_lr = {}});
+    for (const auto& [name, parameter] : group.parameters) {
+      const auto found = by_name.find(name);
+      if (found == by_name.end()) continue;  // another name of a tied parameter
+      own.parameters.emplace_back(name, found->second);
+      ++grouped;
+    }
+  }
+  check_internal(grouped == trained.size(), "parameter groups that leave parameters out");
   return groups;
+}
+
+/// Rank 0 does `work` before the others: what it puts into a cache they find there.
+template <class F>
+void main_rank_first(const distributed::World& world, const F& work) {
+  if (world.is_main()) work();
+  world.all().barrier();
+  if (!world.is_main()) work();
+}
+
+void load_pretrained_weights(policy::Policy& policy, const fs::path& directory) {
+  const fs::path file = directory / checkpoint::kModelFile;
+  if (!fs::exists(file) && fs::exists(directory / checkpoint::kShardedModelFolder))
+    fail(
+        "{} holds sharded weights only: merge them first with "
+        "`lerobot-convert-dcp --checkpoint_dir='{}'`",
+        directory.string(), directory.string());
+  policy::load_policy_weights(policy, file);
 }
 
 void seed_torch(std::uint64_t seed) {
@@ -75,14 +108,17 @@ void seed_torch(std::uint64_t seed) {
 
 }  // namespace
 
-at::Device complete_policy_config(config::TrainConfig& config,
-                                  const dataset::DatasetMetadata& metadata) {
-  config::PolicyConfig& policy = *config.policy;
-  const at::Device device = resolve_device(policy.device);
+at::Device choose_device(config::TrainConfig& config) {
+  const at::Device device = resolve_device(config.policy->device);
   if (config.accelerator.mixed_precision == "fp16" && device.is_cpu())
     fail_usage(
-        "--accelerator.mixed_precision=fp16 needs an accelerator; with --policy.device=cpu use "
+        "--accelerator.mixed_precision=fp16: needs an accelerator; with --policy.device=cpu use "
         "bf16 or no");
+  return device;
+}
+
+void complete_policy_config(config::TrainConfig& config, const dataset::DatasetMetadata& metadata) {
+  config::PolicyConfig& policy = *config.policy;
   const config::FeatureMap available = renamed(metadata.policy_features(), config.rename_map);
   config::FeatureMap inputs, outputs;
   for (const auto& entry : available)
@@ -92,11 +128,13 @@ at::Device complete_policy_config(config::TrainConfig& config,
     policy.input_features = inputs;
   else
     check_inputs_exist(policy, available);
-  return device;
 }
 
-Session make_session(config::TrainConfig config, std::set<std::string> given) {
+Session make_session(config::TrainConfig config, std::set<std::string> given,
+                     const distributed::World& world, at::Device device) {
   Session session;
+  session.world = &world;
+  session.device = device;
   session.config = std::move(config);
   session.given = std::move(given);
   config::TrainConfig& cfg = session.config;
@@ -106,9 +144,11 @@ Session make_session(config::TrainConfig config, std::set<std::string> given) {
   if (cfg.seed) seed_torch(static_cast<std::uint64_t>(*cfg.seed));
 
   log::info("Creating dataset");
-  auto metadata = open_metadata(cfg);
-  session.device = complete_policy_config(cfg, *metadata);
-  session.datasets = open_datasets(cfg, std::move(metadata));
+  main_rank_first(world, [&] {
+    auto metadata = open_metadata(cfg);
+    complete_policy_config(cfg, *metadata);
+    session.datasets = open_datasets(cfg, std::move(metadata), world.size());
+  });
   const auto& statistics = session.datasets.metadata->stats();
 
   log::info("Creating policy");
@@ -116,23 +156,30 @@ Session make_session(config::TrainConfig config, std::set<std::string> given) {
   session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
   if (pretrained) {
     const fs::path directory = config::find_pretrained(*pretrained);
-    policy::load_policy_weights(*session.policy, directory / checkpoint::kModelFile);
+    // A resumed run reads its weights below, every rank what it holds.
+    if (!cfg.resume) load_pretrained_weights(*session.policy, directory);
     session.processors = policy::load_processors(*cfg.policy, directory, cfg.rename_map,
                                                  cfg.resume ? nullptr : &statistics);
   } else {
     session.processors = policy::make_processors(*cfg.policy, statistics);
   }
 
+  session.model = distributed::make_training_model(*session.policy, world, cfg.accelerator);
+  if (cfg.resume) restore_weights(session, *cfg.checkpoint_path);
+
   log::info("Creating optimizer and scheduler");
   const double lr = std::visit([](const auto& options) { return options.lr; }, *cfg.optimizer);
-  session.optimizer =
-      optim::make_optimizer(*cfg.optimizer, optimizer_groups(*session.policy, cfg, lr));
+  session.optimizer = optim::make_optimizer(
+      *cfg.optimizer, optimizer_groups(*session.policy, *session.model, cfg, lr));
   if (cfg.scheduler)
     session.scheduler =
         std::make_unique<optim::Scheduler>(*cfg.scheduler, *session.optimizer, cfg.steps);
-  if (cfg.ema.enable)
+  if (cfg.ema.enable && world.is_main())
     session.ema = std::make_unique<optim::ExponentialMovingAverage>(
         cfg.ema, session.policy->module().named_parameters());
+
+  if (cfg.accelerator.mixed_precision == "fp16")
+    session.scaler = std::make_unique<optim::LossScaler>(cfg.accelerator.grad_scaler, device);
 
   if (cfg.resume) restore_training_state(session, *cfg.checkpoint_path);
   return session;

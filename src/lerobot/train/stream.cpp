@@ -63,9 +63,9 @@ std::uint64_t byte_budget(const TrainConfig& config) {
                        : static_cast<std::uint64_t>(std::max(1.0, bytes));
 }
 
-streaming::StreamingSetup setup_of(const TrainConfig& config) {
+streaming::StreamingSetup setup_of(const TrainConfig& config, std::int64_t world) {
   return {.order = streaming::sample_order(config.dataset.streaming_order),
-          .dp_world_size = 1,
+          .dp_world_size = world,
           .num_workers = config.num_workers,
           .batch_size = config.batch_size,
           .settings = {
@@ -83,14 +83,15 @@ struct Resources {
   std::int64_t decoders;
 };
 
-std::int64_t lanes_of(const streaming::VirtualTopology& topology) {
+std::int64_t lanes_of(const streaming::VirtualTopology& topology, DataShare share) {
+  const auto ranks = topology.ranks_of(share.rank, share.world);
   std::int64_t lanes = 0;
-  for (std::int64_t rank = 0; rank < topology.ranks(); ++rank) lanes += topology.lanes(rank);
+  for (std::int64_t rank = ranks.first; rank <= ranks.last; ++rank) lanes += topology.lanes(rank);
   return lanes;
 }
 
-Resources resources_of(const TrainConfig& config, const StreamRun& run) {
-  const std::int64_t lanes = lanes_of(run.topology);
+Resources resources_of(const TrainConfig& config, const StreamRun& run, DataShare share) {
+  const std::int64_t lanes = lanes_of(run.topology, share);
   const auto pool = streaming::lane_options(run.state.settings, run.topology.lanes(0)).pool_size;
   const auto cameras = static_cast<std::int64_t>(run.source.metadata->video_keys().size());
   Resources resources{};
@@ -154,7 +155,8 @@ std::shared_ptr<dataset::DatasetMetadata> open_stream_metadata(const TrainConfig
 }
 
 StreamRun open_stream(const TrainConfig& config,
-                      std::shared_ptr<const dataset::DatasetMetadata> metadata) {
+                      std::shared_ptr<const dataset::DatasetMetadata> metadata,
+                      std::int64_t world) {
   streaming::StreamSource source;
   source.metadata = metadata;
   source.episodes = dataset::select_episodes(
@@ -172,21 +174,20 @@ StreamRun open_stream(const TrainConfig& config,
                                                              config.tolerance_s);
   ::malloc_trim(0);  // what reading the metadata took
   const streaming::EpisodeList selected = source.episode_list();
-  streaming::StreamingState state = streaming::initial_state(setup_of(config), selected);
+  streaming::StreamingState state = streaming::initial_state(setup_of(config, world), selected);
   streaming::VirtualTopology topology = streaming::topology_of(state, selected);
   return {std::move(source), std::move(state), std::move(topology)};
 }
 
 void resume_stream(StreamRun& run, const TrainConfig& config,
                    const streaming::StreamingState* recorded, std::int64_t steps,
-                   std::int64_t dp_world_size, std::int64_t batch_size) {
+                   std::int64_t dp_world_size, std::int64_t batch_size, std::int64_t world) {
   const streaming::EpisodeList selected = run.source.episode_list();
-  streaming::StreamingSetup as_lerobot = setup_of(config);
-  as_lerobot.dp_world_size = dp_world_size;
+  streaming::StreamingSetup as_lerobot = setup_of(config, dp_world_size);
   as_lerobot.batch_size = batch_size;
   streaming::ResumedStream resumed = streaming::resume_stream(
       recorded ? *recorded : streaming::initial_state(as_lerobot, selected), steps,
-      setup_of(config), selected);
+      setup_of(config, world), selected);
   if (!resumed.exact)
     log::warning("{}", resumed.explanation);
   else if (!resumed.explanation.empty())
@@ -196,12 +197,14 @@ void resume_stream(StreamRun& run, const TrainConfig& config,
 }
 
 std::unique_ptr<streaming::StreamLoader> make_stream_loader(const TrainConfig& config,
-                                                            const StreamRun& run, std::int64_t step,
-                                                            bool pin_memory) {
-  const Resources resources = resources_of(config, run);
+                                                            const StreamRun& run, DataShare share,
+                                                            std::int64_t step, bool pin_memory) {
+  const Resources resources = resources_of(config, run, share);
   streaming::StreamLoaderOptions options{
       .plan = {.topology = run.topology,
                .step = step,
+               .world = share.world,
+               .rank = share.rank,
                .settings = run.state.settings,
                .prefetch_episodes = config.dataset.streaming_prefetch_episodes},
       .samples_ahead = resources.samples_ahead,
@@ -219,9 +222,9 @@ std::unique_ptr<streaming::StreamLoader> make_stream_loader(const TrainConfig& c
   return std::make_unique<streaming::StreamLoader>(run.source, std::move(options));
 }
 
-void log_stream_panel(const TrainConfig& config, const StreamRun& run) {
+void log_stream_panel(const TrainConfig& config, const StreamRun& run, DataShare share) {
   const config::DatasetConfig& options = config.dataset;
-  const Resources resources = resources_of(config, run);
+  const Resources resources = resources_of(config, run, share);
   const std::int64_t lanes = run.topology.lanes(0);
   const auto pool = streaming::lane_options(run.state.settings, lanes);
   if (lanes < config.num_workers)
@@ -237,9 +240,10 @@ void log_stream_panel(const TrainConfig& config, const StreamRun& run) {
                 ? fmt::to_string(*options.streaming_episode_pool_size)
                 : "null",
             pool.pool_size, lanes);
-  if (run.topology.ranks() > 1)
-    log::info("This process runs the workers of {} recorded ranks, each with its own byte budget",
-              run.topology.ranks());
+  if (run.topology.ranks() != share.world)
+    log::info(
+        "{} process{} the workers of {} recorded ranks, each of which has its own byte budget",
+        share.world, share.world == 1 ? " runs" : "es share", run.topology.ranks());
   log::info("dataset.streaming_prefetch_episodes={} -> {} episodes ahead of each worker's pool",
             options.streaming_prefetch_episodes, options.streaming_prefetch_episodes);
   log::info("dataset.streaming_byte_budget_gb={} -> {:.3f} GiB a worker",

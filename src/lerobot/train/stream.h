@@ -9,6 +9,7 @@
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/streaming/stream_loader.h"
 #include "lerobot/streaming/streaming_state.h"
+#include "lerobot/train/data_share.h"
 
 namespace lerobot::train {
 
@@ -24,23 +25,24 @@ struct StreamRun {
 std::shared_ptr<dataset::DatasetMetadata> open_stream_metadata(const config::TrainConfig& config);
 
 /// Opens the selected episodes: finds or builds the index of their videos, which may take long and
-/// reports its progress. The run stands at its beginning. Throws Error as streaming/ does.
+/// reports its progress. The run of `world` processes stands at its beginning. Throws Error as
+/// streaming/ does.
 StreamRun open_stream(const config::TrainConfig& config,
-                      std::shared_ptr<const dataset::DatasetMetadata> metadata);
+                      std::shared_ptr<const dataset::DatasetMetadata> metadata, std::int64_t world);
 
-/// Puts a run where it was after `steps` steps of the recorded one, and logs what that means.
-/// `recorded` is null when the checkpoint holds no state of a stream: it then was one of
-/// `dp_world_size` processes with `batch_size` samples each.
+/// Puts a run of `world` processes where it was after `steps` steps of the recorded one, and logs
+/// what that means. `recorded` is null when the checkpoint holds no state of a stream: it then was
+/// one of `dp_world_size` processes with `batch_size` samples each.
 void resume_stream(StreamRun& run, const config::TrainConfig& config,
                    const streaming::StreamingState* recorded, std::int64_t steps,
-                   std::int64_t dp_world_size, std::int64_t batch_size);
+                   std::int64_t dp_world_size, std::int64_t batch_size, std::int64_t world);
 
-/// The loader, beginning with loop step `step`.
+/// The loader of a process, beginning with loop step `step`.
 std::unique_ptr<streaming::StreamLoader> make_stream_loader(const config::TrainConfig& config,
-                                                            const StreamRun& run, std::int64_t step,
-                                                            bool pin_memory);
+                                                            const StreamRun& run, DataShare share,
+                                                            std::int64_t step, bool pin_memory);
 
 /// Writes every --dataset.streaming_* option with what it means for a worker to the log.
-void log_stream_panel(const config::TrainConfig& config, const StreamRun& run);
+void log_stream_panel(const config::TrainConfig& config, const StreamRun& run, DataShare share);
 
 }  // namespace lerobot::train

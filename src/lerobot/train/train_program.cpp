@@ -1,5 +1,6 @@
 #include "lerobot/train/train_program.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -13,8 +14,11 @@
 #include "lerobot/base/threads.h"
 #include "lerobot/config/command_line.h"
 #include "lerobot/config/run_folder.h"
+#include "lerobot/distributed/launch_environment.h"
+#include "lerobot/distributed/world.h"
 #include "lerobot/policy/registry.h"
 #include "lerobot/train/data_only.h"
+#include "lerobot/train/layout.h"
 #include "lerobot/train/session.h"
 #include "lerobot/train/training_loop.h"
 
@@ -50,12 +54,49 @@ void check_output_dir(const config::TrainConfig& config) {
            : "");
 }
 
-/// A launcher that starts several processes would get as many runs of the whole job.
-void refuse_several_processes() {
-  const char* world_size = std::getenv("WORLD_SIZE");
-  if (world_size != nullptr && std::atoll(world_size) > 1)
-    fail("WORLD_SIZE={}: training with several processes is not supported yet; start one process",
-         world_size);
+/// What is the same on all ranks goes to the log once, from rank 0; what concerns one rank, with
+/// its number.
+void log_as_rank(std::int64_t rank) {
+  log::set_rank(rank);
+  log::set_level(rank == 0 ? log::Level::kInfo : log::Level::kWarning);
+}
+
+/// Decode threads share the machine with torch's, and so do the other ranks: torch gets this rank's
+/// share of what it may use, unless the user (or torchrun) has chosen.
+void set_thread_counts(std::int64_t local_world_size) {
+  if (std::getenv("OMP_NUM_THREADS") == nullptr)
+    at::set_num_threads(std::max(
+        1, available_cpus() / static_cast<int>(std::max<std::int64_t>(local_world_size, 1))));
+
+  // glibc gives threads up to eight arenas a CPU, each of which keeps what was freed in it.
+  ::mallopt(M_ARENA_MAX, available_cpus());
+}
+
+int train(config::TrainCommandLine& command_line, const distributed::World& world,
+          at::Device device) {
+  config::TrainConfig& config = command_line.config;
+  // The default has the time in it.
+  config.output_dir = world.all().broadcast_text(*config.output_dir);
+  follow_moved_run(config, command_line.given.contains("output_dir"));
+  if (world.is_main()) check_output_dir(config);
+  log::info("{}", to_python_json(config::to_json(config, policy::policy_types()), 4));
+  log::info("Logs will be saved locally.");
+  // Every rank builds the same: rank 0 warns for all.
+  if (!world.is_main()) log::set_level(log::Level::kError);
+  Session session = make_session(std::move(config), command_line.given, world, device);
+  log_as_rank(world.rank());
+  return run_training(session);
+}
+
+/// The others hear why this rank ends.
+template <class F>
+int reporting_to(const distributed::World& world, const F& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    world.report_failure(error.what());
+    throw;
+  }
 }
 
 int run(std::span<const std::string> arguments) {
@@ -65,28 +106,28 @@ int run(std::span<const std::string> arguments) {
     std::fputs(config::train_help(policies).c_str(), stdout);
     return 0;
   }
-  refuse_several_processes();
-  for (const std::string& notice : command_line.notices) log::warning("{}", notice);
+  distributed::refuse_accelerate_environment();
+  const auto launch =
+      distributed::read_launch_environment().value_or(distributed::LaunchEnvironment());
+  log_as_rank(launch.rank);
+  if (launch.rank == 0)
+    for (const std::string& notice : command_line.notices) log::warning("{}", notice);
   for (const std::string& notice : config::resolve_training_preset(command_line))
     log::info("{}", notice);
   config::TrainConfig& config = command_line.config;
   const bool output_dir_given = command_line.given.contains("output_dir");
   config::resolve_output(config);
-  follow_moved_run(config, output_dir_given);
+  set_thread_counts(launch.local_world_size);
+  const distributed::Mesh mesh =
+      resolve_layout(config, command_line.given, launch.rank, launch.world_size);
+  if (config.data_only)
+    return run_data_only(config, {.world = launch.world_size, .rank = launch.rank},
+                         output_dir_given);
 
-  // Decode threads share the machine with torch's: it gets what this process may use, unless the
-  // user has chosen.
-  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(available_cpus());
-
-  // glibc gives threads up to eight arenas a CPU, each of which keeps what was freed in it.
-  ::mallopt(M_ARENA_MAX, available_cpus());
-
-  if (config.data_only) return run_data_only(config, output_dir_given);
-  check_output_dir(config);
-  log::info("{}", to_python_json(config::to_json(config, policies), 4));
-  log::info("Logs will be saved locally.");
-  Session session = make_session(std::move(config), command_line.given);
-  return run_training(session);
+  const at::Device device = distributed::rank_device(choose_device(config), launch.local_rank);
+  const distributed::World world =
+      launch.world_size == 1 ? distributed::World() : distributed::World(launch, mesh, device);
+  return reporting_to(world, [&] { return train(command_line, world, device); });
 }
 
 }  // namespace

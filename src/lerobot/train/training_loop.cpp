@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <variant>
 
@@ -21,9 +23,11 @@
 #include "lerobot/config/run_folder.h"
 #include "lerobot/train/autocast.h"
 #include "lerobot/train/checkpoint_files.h"
+#include "lerobot/train/evaluation.h"
 #include "lerobot/train/metrics.h"
 #include "lerobot/train/progress_bar.h"
 #include "lerobot/train/run_log.h"
+#include "lerobot/train/stop_agreement.h"
 #include "lerobot/train/waits.h"
 
 namespace lerobot::train {
@@ -36,6 +40,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// How the user called the program: what the start file says, which hands over to this process.
+std::string program_name() {
+  const char* name = std::getenv("LEROBOT_TRAIN_COMMAND");
+  return name != nullptr ? name : program_invocation_name;
+}
+
 /// torch's DataLoader draws one number from the default generator whenever it starts an epoch. On
 /// the CPU the same generator makes the policy's noise, so we draw it too.
 void draw_loader_seed() { at::empty({}, at::kLong).random_(); }
@@ -45,58 +55,78 @@ class TrainingLoop {
   explicit TrainingLoop(Session& session)
       : session_(session),
         config_(session.config),
-        loader_(
-            make_train_loader(config_, session.datasets, session.start, session.device.is_cuda())),
-        tracker_(config_.batch_size, session.datasets.frames(), session.datasets.episodes(),
-                 session.start.step),
-        metrics_file_(session.output_dir / "metrics.jsonl", session.start.step),
-        saver_(checkpoint::CheckpointWriter(session.output_dir / config::kCheckpointsFolder,
-                                            config_.steps)),
-        parameters_(session.policy->module().named_parameters()),
+        loader_(make_train_loader(config_, session.datasets,
+                                  {.world = session.world->size(), .rank = session.world->rank()},
+                                  session.start, session.device.is_cuda())),
+        tracker_(config_.batch_size * session.world->size(), session.datasets.frames(),
+                 session.datasets.episodes(), session.start.step),
+        agreement_(session.world->all()),
         clip_norm_(std::visit([](const auto& options) { return options.grad_clip_norm; },
                               *config_.optimizer)),
         accumulation_(config_.accelerator.gradient_accumulation.steps),
         autocast_(autocast_dtype(config_.accelerator.mixed_precision)) {
-    // LeRobot's train_config.json has no such option, so that the file itself tells a resumed run.
-    const fs::path samples = session.output_dir / "samples.rank0.jsonl";
-    if (config_.log_samples || (session.start.step > 0 && fs::exists(samples)))
-      samples_file_.emplace(samples, session.start.step);
-    if (session.datasets.held_out)
-      eval_loader_ = make_eval_loader(config_, session.datasets, session.device.is_cuda());
+    const distributed::World& world = *session.world;
+    if (world.is_main())
+      metrics_file_.emplace(session.output_dir / "metrics.jsonl", session.start.step);
+    if (world.is_main() || world.mesh().is_sharded())
+      saver_ = std::make_unique<checkpoint::BackgroundSaver>(checkpoint::CheckpointWriter(
+          session.output_dir / config::kCheckpointsFolder, config_.steps,
+          world.mesh().is_sharded() ? world.background() : distributed::Communicator()));
+    // LeRobot's train_config.json has no such option, so that the files themselves tell a resumed
+    // run; it may have other ranks.
+    const auto samples = [&](std::int64_t rank) {
+      return session.output_dir / fmt::format("samples.rank{}.jsonl", rank);
+    };
+    if (config_.log_samples || (session.start.step > 0 && fs::exists(samples(0))))
+      samples_file_.emplace(samples(session.world->rank()), session.start.step);
+    if (session.datasets.held_out) evaluation_.emplace(session);
   }
 
   int run() {
-    if (session_.start.step >= config_.steps)
+    const bool is_main = session_.world->is_main();
+    if (session_.start.step >= config_.steps && is_main)
       log::warning("Nothing to do: the checkpoint is at step {}, and --steps={}; go on with more",
                    session_.start.step, config_.steps);
     const InterruptGuard interrupts(
-        "\nStopping after this step, then saving a checkpoint. Once more to stop at once.\n");
-    const OnInterrupt stop_loader([this] { loader_->stop(); });
-    ProgressBar progress("Training", session_.start.step, config_.steps);
+        is_main
+            ? "\nStopping after this step, then saving a checkpoint. Once more to stop at once.\n"
+            : "");
+    // Of several ranks all go to the end of the step that they have agreed on.
+    std::optional<OnInterrupt> stop_loader;
+    if (session_.world->size() == 1) stop_loader.emplace([this] { loader_->stop(); });
+    std::optional<ProgressBar> progress;
+    if (is_main) progress.emplace("Training", session_.start.step, config_.steps);
     std::int64_t step = session_.start.step;
-    while (step < config_.steps && InterruptGuard::received() == 0) {
-      if (!train_step(step)) break;
-      ++step;
-      saver_.check();
-      if (config_.save_checkpoint && !saver_is_prepared_ && step % accumulation_ == 0) {
-        saver_is_prepared_ = true;
-        saver_.prepare(checkpoint_tensors(session_));
-      }
-      progress.update(step, progress_note_);
-      if (config_.log_freq > 0 && step % config_.log_freq == 0) write_log_line();
-      if (eval_loader_ && config_.eval_steps > 0 && step % config_.eval_steps == 0) evaluate(step);
-      if (config_.save_checkpoint && is_saving_step(step)) save(step);
+    int signal = 0;
+    while (step < config_.steps && signal == 0) {
+      agreement_.begin_step();
+      if (train_step(step)) after_step(++step);
+      signal = agreement_.end_step();
+      if (progress) progress->update(step, progress_note_);
     }
-    if (const int signal = InterruptGuard::received(); signal != 0 && step < config_.steps)
-      return stop_early(step, signal);
-    saver_.wait();
-    log::info("End of training");
-    return 0;
+    progress.reset();
+    return signal != 0 && step < config_.steps ? stop_early(step, signal) : finish();
   }
 
  private:
   bool is_saving_step(std::int64_t step) const {
     return step == config_.steps || (config_.save_freq > 0 && step % config_.save_freq == 0);
+  }
+
+  void after_step(std::int64_t step) {
+    if (saver_) saver_->check();
+    prepare_saver(step);
+    if (config_.log_freq > 0 && step % config_.log_freq == 0) write_log_line();
+    if (evaluation_ && config_.eval_steps > 0 && step % config_.eval_steps == 0) evaluate(step);
+    if (config_.save_checkpoint && is_saving_step(step)) save(step);
+  }
+
+  /// After the first update, when the optimizer's state is there.
+  void prepare_saver(std::int64_t step) {
+    if (!saver_ || !config_.save_checkpoint || saver_is_prepared_ || step % accumulation_ != 0)
+      return;
+    saver_is_prepared_ = true;
+    saver_->prepare(checkpoint_tensors(session_));
   }
 
   /// The next batch; nothing when a signal came while it was waited for.
@@ -122,22 +152,18 @@ class TrainingLoop {
     const double prepared_s = seconds_since(start);
 
     session_.policy->module().train();
+    const bool updates = (step + 1) % accumulation_ == 0;
     policy::TrainOutput output;
     {
       AutocastScope autocast(session_.device, autocast_);
-      output = session_.policy->compute_loss(batch);
+      output = session_.model->compute_loss(batch, /*synchronise=*/updates);
     }
     const at::Tensor loss = output.loss.to(at::kFloat);
-    (accumulation_ > 1 ? loss / static_cast<double>(accumulation_) : loss).backward();
+    const at::Tensor share = accumulation_ > 1 ? loss / static_cast<double>(accumulation_) : loss;
+    session_.model->backward(session_.scaler ? session_.scaler->scale_loss(share) : share);
 
     const double lr_used = session_.optimizer->groups().front().lr;
-    at::Tensor grad_norm = at::zeros({}, loss.options());
-    if ((step + 1) % accumulation_ == 0) {
-      grad_norm = optim::clip_grad_norm(parameters_, clip_norm_);
-      session_.optimizer->step();
-      session_.optimizer->zero_grad();
-      if (session_.ema) session_.ema->update();
-    }
+    const at::Tensor grad_norm = updates ? update() : at::zeros({}, loss.options());
     if (session_.scheduler) session_.scheduler->step();
 
     tracker_.step();
@@ -160,7 +186,36 @@ class TrainingLoop {
     return true;
   }
 
+  /// The optimizer's update. Returns the gradient's norm before clipping.
+  at::Tensor update() {
+    optim::LossScaler* const scaler = session_.scaler.get();
+    if (scaler != nullptr) {
+      scaler->unscale(session_.model->parameters());
+      // Ranks of a sharded model see their own rows of the gradients only.
+      if (session_.world->mesh().is_sharded())
+        session_.world->all()
+            .all_reduce(scaler->found_overflow(), distributed::Reduction::kMax)
+            .wait();
+    }
+    at::Tensor grad_norm = session_.model->clip_grad_norm(clip_norm_);
+    if (scaler == nullptr || !scaler->skips_update()) {
+      session_.optimizer->step();
+      if (session_.ema) session_.ema->update();
+    }
+    if (scaler != nullptr) scaler->update();
+    session_.optimizer->zero_grad();
+    return grad_norm;
+  }
+
   void write_log_line() {
+    tracker_.combine(session_.world->all());
+    if (session_.scaler) tracker_.scale.set_average(session_.scaler->scale());
+    if (session_.world->is_main()) report();
+    waits_.clear();
+    tracker_.reset();
+  }
+
+  void report() {
     log::info("{}", tracker_.line());
     const double loss = tracker_.loss.average();
     if (!std::isfinite(loss) && !warned_about_loss_) {
@@ -172,15 +227,13 @@ class TrainingLoop {
     }
     Json metrics = tracker_.to_json();
     if (session_.datasets.stream) write_stream_line(metrics);
-    metrics_file_.append(metrics);
-    waits_.clear();
+    metrics_file_->append(metrics);
     progress_note_ =
         fmt::format("loss {:.3f} {:.0f} smp/s data {:.0f}%", loss, tracker_.samples_per_second(),
                     100 * tracker_.data_s.average() / std::max(tracker_.step_s.average(), 1e-9));
-    tracker_.reset();
   }
 
-  /// Waits and bytes since the last line.
+  /// Waits and bytes of this rank since the last line.
   void write_stream_line(Json& metrics) {
     const dataset::SourceStatistics now = loader_->statistics();
     const double seconds = seconds_since(last_line_);
@@ -206,57 +259,66 @@ class TrainingLoop {
 
   void evaluate(std::int64_t step) {
     draw_loader_seed();
-    session_.policy->module().train(false);
-    double sum = 0;
-    const std::int64_t batches = eval_loader_->batches_per_epoch();
-    {
-      at::NoGradGuard no_grad;
-      for (std::int64_t i = 0; i < batches; ++i) {
-        dataset::Batch batch = eval_loader_->next();
-        session_.processors->preprocessor.apply(batch);
-        AutocastScope autocast(session_.device, autocast_);
-        sum += session_.policy->compute_loss(batch).loss.item().toDouble();
-      }
-    }
-    const double loss = sum / static_cast<double>(std::max<std::int64_t>(batches, 1));
-    session_.policy->module().train();
+    const double loss = evaluation_->loss();
     log::info("step {}: eval_loss={:.4f}", step, loss);
-    metrics_file_.append({{"step", step}, {"eval_loss", loss}});
+    if (metrics_file_) metrics_file_->append({{"step", step}, {"eval_loss", loss}});
   }
 
   void save(std::int64_t step) {
     log::info("Checkpoint policy after step {}", step);
     const auto start = Clock::now();
-    saver_.save(step, [&](checkpoint::HostCopies& copies) {
-      return checkpoint_files(session_, step, copies);
-    });
-    metrics_file_.append({{"step", step}, {"checkpoint_stall_s", seconds_since(start)}});
+    const auto gradients = accumulated_gradients(session_, step);
+    if (saver_) {
+      saver_->save(step, [&](checkpoint::HostCopies& copies) {
+        return checkpoint_files(session_, step, gradients, copies);
+      });
+    }
+    if (metrics_file_)
+      metrics_file_->append({{"step", step}, {"checkpoint_stall_s", seconds_since(start)}});
     saved_step_ = step;
+  }
+
+  /// Returns when the last checkpoint is complete, on every rank: a launcher ends all processes as
+  /// soon as one of them has failed. The checkpoint, on rank 0.
+  std::optional<fs::path> wait_for_checkpoint() {
+    std::optional<fs::path> path;
+    if (saver_) path = saver_->wait();
+    session_.world->all().barrier();
+    return path;
+  }
+
+  int finish() {
+    wait_for_checkpoint();
+    log::info("End of training");
+    return 0;
   }
 
   int stop_early(std::int64_t step, int signal) {
     log::info("Stopped by {} after step {} of {}", signal == SIGINT ? "SIGINT" : "SIGTERM", step,
               config_.steps);
+    const bool is_main = session_.world->is_main();
     if (!config_.save_checkpoint) {
-      log::warning("No checkpoint was written: --save_checkpoint=false");
-    } else {
-      if (saved_step_ != step && step > session_.start.step) save(step);
-      if (const auto path = saver_.wait())
-        log::info("Go on with: {} --resume=true --config_path='{}'", program_invocation_name,
-                  (*path / config::kPretrainedModelFolder / config::kTrainConfigFile).string());
+      if (is_main) log::warning("No checkpoint was written: --save_checkpoint=false");
+    } else if (saved_step_ != step && step > session_.start.step) {
+      save(step);
     }
+    if (const auto path = wait_for_checkpoint(); path && config_.save_checkpoint)
+      log::info(
+          "Go on with: {} --resume=true --config_path='{}'{}", program_name(),
+          (*path / config::kPretrainedModelFolder / config::kTrainConfigFile).string(),
+          session_.world->size() > 1 ? " (under your launcher, with any number of processes)" : "");
     return 128 + signal;
   }
 
   Session& session_;
   const config::TrainConfig& config_;
   std::unique_ptr<dataset::BatchSource> loader_;
-  std::unique_ptr<dataset::MapLoader> eval_loader_;
+  std::optional<Evaluation> evaluation_;
   MetricsTracker tracker_;
-  JsonLines metrics_file_;
+  StopAgreement agreement_;
+  std::optional<JsonLines> metrics_file_;               // rank 0 alone
+  std::unique_ptr<checkpoint::BackgroundSaver> saver_;  // rank 0, and all ranks of a sharded run
   std::optional<JsonLines> samples_file_;
-  checkpoint::BackgroundSaver saver_;
-  nn::NamedTensors parameters_;
   double clip_norm_;
   std::int64_t accumulation_;
   std::optional<at::ScalarType> autocast_;
@@ -280,18 +342,21 @@ void write_panel(const Session& session) {
     if (parameter.requires_grad()) learnable += parameter.numel();
   }
   const std::int64_t accumulation = config.accelerator.gradient_accumulation.steps;
-  const std::int64_t effective = config.batch_size * accumulation;
+  const std::int64_t world = session.world->size();
+  const std::int64_t effective = config.batch_size * world * accumulation;
   log::info("Output dir: {}", session.output_dir.string());
   log::info("cfg.steps={} ({})", config.steps, big(config.steps));
   log::info("dataset.num_frames={} ({})", session.datasets.frames(),
             big(session.datasets.frames()));
   log::info("dataset.num_episodes={}", session.datasets.episodes());
   log::info(
-      "Effective batch size: {} x 1 dp workers x {} grad accum = {} (topology: dp_replicate={}, "
+      "Effective batch size: {} x {} dp workers x {} grad accum = {} (topology: dp_replicate={}, "
       "dp_shard={})",
-      config.batch_size, accumulation, effective, config.parallelism.dp_replicate,
+      config.batch_size, world, accumulation, effective, config.parallelism.dp_replicate,
       config.parallelism.dp_shard);
-  if (session.datasets.stream) log_stream_panel(config, *session.datasets.stream);
+  if (session.datasets.stream)
+    log_stream_panel(config, *session.datasets.stream,
+                     {.world = world, .rank = session.world->rank()});
   log::info("num_learnable_params={} ({})", learnable, big(learnable));
   log::info("num_total_params={} ({})", total, big(total));
   log::info("Start offline training on a fixed dataset, with effective batch size: {}", effective);

@@ -5,9 +5,10 @@
 
 namespace lerobot::train {
 
-/// Trains from session.first_step to config.steps. Returns the exit code: 0, or 130 and 143 when
-/// SIGINT or SIGTERM ended the run early (after the step under way and a checkpoint). Throws Error;
-/// checkpoints that were complete by then stay so.
+/// Trains from session.start.step to config.steps, together with the world's other ranks. Returns
+/// the exit code: 0, or 130 and 143 when SIGINT or SIGTERM on any rank ended the run early (after
+/// the step under way and a checkpoint). Throws Error; checkpoints that were complete by then stay
+/// so.
 int run_training(Session& session);
 
 }  // namespace lerobot::train

@@ -100,6 +100,11 @@ struct ActOutput {
   at::Tensor actions;       // (B, C, A)
   at::Tensor mu;            // (B, L), undefined when the variational encoder did not run
   at::Tensor log_sigma_x2;  // (B, L), twice the logarithm of sigma
+
+  template <class F>
+  void for_each_tensor(const F& f) {
+    for (at::Tensor* tensor : {&actions, &mu, &log_sigma_x2}) f(*tensor);
+  }
 };
 
 class Act final : public nn::Callable<Act> {
