@@ -17,6 +17,7 @@ COMPARISONS = {
     "train-act": "train_act",
     "checkpoint": "checkpoint",
     "distributed-step": "distributed_step",
+    "checkpoint-sharded": "checkpoint_sharded",
     "launch": "launch",
 }
 

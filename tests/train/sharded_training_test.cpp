@@ -63,11 +63,9 @@ class ShardedTraining : public SeveralProcesses {
     fs::create_directories(output(name) / "checkpoints");
     fs::copy(checkpoint(run, "000003"), output(name) / "checkpoints" / "000003",
              fs::copy_options::recursive);
-    auto flags = with({"--resume=true", "--log_samples=true",
-                       "--config_path=" + (output(name) / "checkpoints" / "000003").string()},
-                      flags_of(layout));
-    if (layout.degrees == degrees(1, 1) || layout.degrees == degrees(layout.ranks, 1))
-      flags.push_back("--checkpoint_format=safetensors");
+    const auto flags = with({"--resume=true", "--log_samples=true",
+                             "--config_path=" + (output(name) / "checkpoints" / "000003").string()},
+                            flags_of(layout));
     const auto outcome = launch(layout.ranks, flags);
     ASSERT_EQ(outcome.code, 0) << name << "\n" << outcome.text;
     EXPECT_THAT(outcome.text, Not(HasSubstr("cover other samples"))) << name;

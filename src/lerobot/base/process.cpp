@@ -36,6 +36,8 @@ ProcessMemory process_memory() {
           .proportional = read_kilobytes("/proc/self/smaps_rollup", "Pss:")};
 }
 
+std::uint64_t available_memory() { return read_kilobytes("/proc/meminfo", "MemAvailable:"); }
+
 double process_cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

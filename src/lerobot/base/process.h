@@ -15,6 +15,9 @@ struct ProcessMemory {
 
 ProcessMemory process_memory();
 
+/// Bytes that programs of this machine can still get without swapping, as the kernel estimates it.
+std::uint64_t available_memory();
+
 /// CPU seconds of all threads so far.
 double process_cpu_seconds();
 

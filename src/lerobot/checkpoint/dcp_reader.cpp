@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unistd.h>
 #include <utility>
@@ -29,34 +30,6 @@ using serialization::TorchDict;
 using serialization::TorchList;
 using serialization::TorchTuple;
 using serialization::TorchValue;
-
-/// The bytes of one item.
-class ItemBytes {
- public:
-  /// Read rather than mapped: a file that shrinks meanwhile is an error, not a signal.
-  ItemBytes(const fs::path& folder, const DcpItem& item)
-      : size_(checked_cast<std::size_t>(item.length, "length of an item")),
-        data_(std::make_unique_for_overwrite<std::uint8_t[]>(size_)) {
-    const fs::path path = folder / item.file;
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (fd.get() < 0) fail_system(errno, "{}: cannot open", path.string());
-    std::size_t done = 0;
-    while (done < size_) {
-      const ssize_t n = ::pread(fd.get(), data_.get() + done, size_ - done,
-                                static_cast<off_t>(item.offset + done));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail_system(errno, "{}: cannot read", path.string());
-      if (n == 0) fail("{}: was cut off while it was read", path.string());
-      done += static_cast<std::size_t>(n);
-    }
-  }
-
-  std::span<const std::uint8_t> bytes() const { return {data_.get(), size_}; }
-
- private:
-  std::size_t size_;
-  std::unique_ptr<std::uint8_t[]> data_;
-};
 
 struct NamedItem {
   const DcpItem* item;
@@ -161,8 +134,72 @@ TorchValue plain_value(const TorchArchive& archive, const PickleValue& value,
 
 }  // namespace
 
+/// Memory for one item, kept from one to the next: fresh memory is handed out page by page, which
+/// takes longer than reading into it.
+class DcpReader::Scratch {
+ public:
+  struct Block {
+    std::unique_ptr<std::uint8_t[]> data;
+    std::size_t size = 0;
+  };
+
+  /// At least `size` bytes, uninitialised.
+  Block take(std::size_t size) {
+    Block block;
+    {
+      const std::lock_guard lock(mutex_);
+      std::swap(block, idle_);
+    }
+    if (block.size < size) block = {std::make_unique_for_overwrite<std::uint8_t[]>(size), size};
+    return block;
+  }
+  void give(Block block) {
+    const std::lock_guard lock(mutex_);
+    if (block.size > idle_.size) idle_ = std::move(block);
+  }
+
+ private:
+  std::mutex mutex_;
+  Block idle_;
+};
+
+/// The bytes of one item.
+class DcpReader::ItemBytes {
+ public:
+  /// Read rather than mapped: a file that shrinks meanwhile is an error, not a signal.
+  ItemBytes(const DcpReader& reader, const DcpItem& item)
+      : scratch_(*reader.scratch_),
+        size_(checked_cast<std::size_t>(item.length, "length of an item")),
+        block_(scratch_.take(size_)) {
+    const fs::path path = reader.folder_ / item.file;
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (fd.get() < 0) fail_system(errno, "{}: cannot open", path.string());
+    std::size_t done = 0;
+    while (done < size_) {
+      const ssize_t n = ::pread(fd.get(), block_.data.get() + done, size_ - done,
+                                static_cast<off_t>(item.offset + done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail_system(errno, "{}: cannot read", path.string());
+      if (n == 0) fail("{}: was cut off while it was read", path.string());
+      done += static_cast<std::size_t>(n);
+    }
+  }
+  ItemBytes(const ItemBytes&) = delete;
+  ItemBytes& operator=(const ItemBytes&) = delete;
+  ~ItemBytes() { scratch_.give(std::move(block_)); }
+
+  std::span<const std::uint8_t> bytes() const { return {block_.data.get(), size_}; }
+
+ private:
+  Scratch& scratch_;
+  std::size_t size_;
+  Scratch::Block block_;
+};
+
 DcpReader::DcpReader(fs::path folder)
-    : folder_(std::move(folder)), metadata_(read_dcp_metadata(folder_)) {
+    : folder_(std::move(folder)),
+      metadata_(read_dcp_metadata(folder_)),
+      scratch_(std::make_shared<Scratch>()) {
   for (auto& [file, items] : items_by_file(metadata_, folder_.string()))
     check_file(folder_ / file, items);
 }
@@ -190,7 +227,7 @@ void DcpReader::read_chunk(std::string_view name, const DcpTensor& tensor, const
   if (!common) return;
   const std::string what =
       fmt::format("{}: {} at {}", (folder_ / chunk.item.file).string(), name, chunk.block.offsets);
-  const ItemBytes item(folder_, chunk.item);
+  const ItemBytes item(*this, chunk.item);
   const TorchArchive archive(item.bytes(), what);
   const at::Tensor found = archive.view(archive.root());
   if (found.scalar_type() != tensor.dtype || found.sizes() != chunk.block.sizes)
@@ -227,7 +264,7 @@ serialization::TorchValue DcpReader::value(std::string_view name) const {
     fail("{}: {} {}", folder_.string(),
          entry ? "holds a tensor, not a plain value, under the name" : "holds no value", name);
   const std::string what = fmt::format("{}: {}", (folder_ / value->item.file).string(), name);
-  const ItemBytes item(folder_, value->item);
+  const ItemBytes item(*this, value->item);
   const TorchArchive archive(item.bytes(), what);
   return plain_value(archive, archive.root(), what);
 }

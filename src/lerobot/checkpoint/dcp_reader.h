@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@
 namespace lerobot::checkpoint {
 
 /// Opening reads `.metadata` alone and checks it against the files' lengths. Reading a tensor holds
-/// that tensor and one chunk. Thread-safe.
+/// that tensor and one chunk, whose memory is kept for the next one. Thread-safe.
 class DcpReader {
  public:
   /// Throws Error naming the folder, the file and the entry: no or a damaged `.metadata`, a missing
@@ -47,8 +48,12 @@ class DcpReader {
   void read_chunk(std::string_view name, const DcpTensor& tensor, const DcpChunk& chunk,
                   const DcpBlock& block, const at::Tensor& target) const;
 
+  class Scratch;
+  class ItemBytes;
+
   fs::path folder_;
   DcpMetadata metadata_;
+  std::shared_ptr<Scratch> scratch_;
 };
 
 }  // namespace lerobot::checkpoint

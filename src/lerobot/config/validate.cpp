@@ -129,11 +129,9 @@ void check_layout(Rules& rules, const TrainConfig& config) {
   const std::int64_t dp_shard = config.parallelism.dp_shard;
   if (dp_shard == 0)
     rules.broken("parallelism.dp_shard", "=0: expected -1 or an integer at least 1");
-  if (dp_shard == 1 && config.checkpoint_format != "safetensors")
-    rules.broken("checkpoint_format",
-                 "={} requires a sharded run (--parallelism.dp_shard != 1); checkpoints of runs "
-                 "that are not sharded are always safetensors",
-                 config.checkpoint_format);
+  // What a resumed run has from its checkpoint follows the layout that it gets.
+  if (dp_shard == 1 && !config.resume && config.checkpoint_format != "safetensors")
+    rules.broken("checkpoint_format", "={}{}", config.checkpoint_format, kFormatNeedsShards);
   if (dp_shard > 1 && config.ema.enable)
     rules.broken("ema.enable",
                  "=true: no process of a sharded run has the whole model to average "

@@ -53,6 +53,20 @@ std::pair<std::size_t, std::string_view> parse_state_name(std::string_view name,
        name, parameters);
 }
 
+/// `saved` in the form that the state of `parameter` has: itself when nobody else holds it and it
+/// fits, otherwise a copy.
+at::Tensor owned_state(at::Tensor saved, const at::Tensor& parameter, bool is_scalar) {
+  const auto options = is_scalar ? at::TensorOptions(at::kFloat).device(parameter.device())
+                                 : parameter.options().requires_grad(false);
+  const bool fits = saved.scalar_type() == c10::typeMetaToScalarType(options.dtype()) &&
+                    saved.device() == parameter.device() &&
+                    (is_scalar || saved.strides() == parameter.strides());
+  if (fits && saved.use_count() == 1 && saved.storage().use_count() == 1) return saved;
+  const at::Tensor copy =
+      is_scalar ? at::empty({}, options) : at::empty_like(parameter.detach(), options);
+  return copy.copy_(saved);
+}
+
 }  // namespace
 
 Optimizer::Optimizer(double default_lr, std::vector<StateKey> keys, std::vector<Group> groups)
@@ -135,13 +149,7 @@ void Optimizer::load_state(serialization::NamedTensors saved) {
         if (!source[k].is_floating_point())
           fail("{}: \"{}\" must be floating-point, found {}", kStateFile, key,
                at::toString(source[k].scalar_type()));
-        const at::Tensor target =
-            keys_[k].is_scalar
-                ? at::empty({}, at::TensorOptions().dtype(at::kFloat).device(parameter.device()))
-                : at::empty_like(parameter.detach());
-        target.copy_(source[k]);
-        source[k].reset();
-        loaded[number].push_back(target);
+        loaded[number].push_back(owned_state(std::move(source[k]), parameter, keys_[k].is_scalar));
       }
       ++number;
     }

@@ -63,9 +63,9 @@ class Optimizer {
   std::vector<StateTensor> state_tensors() const;
   /// "state/<n>/<key>".
   static std::string state_name(std::size_t number, std::string_view key);
-  /// Restores state() by copying, and lets go of each tensor of `state` as soon as it is copied.
-  /// Throws Error naming the first key that is missing, unknown or of another shape; the optimizer
-  /// is then as it was.
+  /// Restores state(). A writable tensor that nobody else holds is taken over, others are copied
+  /// and let go one by one. Throws Error naming the first key that is missing, unknown or of
+  /// another shape; the optimizer is then as it was.
   void load_state(serialization::NamedTensors state);
   /// optimizer_param_groups.json in the keys, order and types that torch's optimizer has.
   Json param_groups() const;

@@ -5,6 +5,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
 #include "lerobot/config/command_line.h"
+#include "lerobot/config/validate.h"
 
 namespace lerobot::train {
 namespace {
@@ -43,7 +44,8 @@ void fit_recorded_degrees(config::ParallelismConfig& degrees, std::int64_t world
 
 void keep_format_of_whole_weights(config::TrainConfig& config, const std::set<std::string>& given) {
   if (config.parallelism.dp_shard != 1 || config.checkpoint_format == "safetensors") return;
-  if (given.contains("checkpoint_format")) return;  // broken_rules() says why not
+  if (given.contains("checkpoint_format"))
+    fail_usage("--checkpoint_format={}{}", config.checkpoint_format, config::kFormatNeedsShards);
   log::warning(
       "The checkpoint's run was sharded, this one is not: it writes checkpoint_format=safetensors "
       "instead of {}",

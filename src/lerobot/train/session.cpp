@@ -1,13 +1,17 @@
 #include "lerobot/train/session.h"
 
 #include <algorithm>
+#include <chrono>
+#include <malloc.h>
 #include <map>
 #include <utility>
 
 #include <ATen/Context.h>
+#include <c10/util/accumulate.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
+#include "lerobot/base/process.h"
 #include "lerobot/checkpoint/layout.h"
 #include "lerobot/config/run_folder.h"
 #include "lerobot/dataset/metadata.h"
@@ -92,6 +96,13 @@ void main_rank_first(const distributed::World& world, const F& work) {
   if (!world.is_main()) work();
 }
 
+template <class F>
+double seconds_of(const F& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 void load_pretrained_weights(policy::Policy& policy, const fs::path& directory) {
   const fs::path file = directory / checkpoint::kModelFile;
   if (!fs::exists(file) && fs::exists(directory / checkpoint::kShardedModelFolder))
@@ -100,6 +111,61 @@ void load_pretrained_weights(policy::Policy& policy, const fs::path& directory) 
         "`lerobot-convert-dcp --checkpoint_dir='{}'`",
         directory.string(), directory.string());
   policy::load_policy_weights(policy, file);
+}
+
+/// The policy with its first weights, the processors beside it, and the policy as this world trains
+/// it.
+void build_policy(Session& session, const dataset::DatasetStats& statistics) {
+  const config::TrainConfig& cfg = session.config;
+  const auto& pretrained = cfg.policy->pretrained_path;
+  session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
+  if (pretrained) {
+    const fs::path directory = config::find_pretrained(*pretrained);
+    // A resumed run reads its weights later, every rank what it holds.
+    if (!cfg.resume) load_pretrained_weights(*session.policy, directory);
+    session.processors = policy::load_processors(*cfg.policy, directory, cfg.rename_map,
+                                                 cfg.resume ? nullptr : &statistics);
+  } else {
+    session.processors = policy::make_processors(*cfg.policy, statistics);
+  }
+  session.model =
+      distributed::make_training_model(*session.policy, *session.world, cfg.accelerator);
+}
+
+std::int64_t most_ranks_of_a_host(const distributed::World& world) {
+  std::int64_t most = 1;
+  for (const std::string& rank : world.all().all_gather_text(std::to_string(world.local_rank())))
+    most = std::max<std::int64_t>(most, 1 + std::stoll(rank));
+  return most;
+}
+
+/// Whether every host has memory for `copies` whole models. Asked of all ranks; those with local
+/// rank 0 have a model to measure.
+bool hosts_have_room_for(std::int64_t copies, const Session& session) {
+  std::uint64_t bytes = 0;
+  if (session.model)
+    for (const auto& local : session.model->state())
+      bytes += static_cast<std::uint64_t>(c10::multiply_integers(local.global_size)) *
+               local.tensor.element_size();
+  const bool fits = bytes * static_cast<std::uint64_t>(copies) <= available_memory() / 2;
+  const auto answers = session.world->all().all_gather_text(fits ? "yes" : "no");
+  return std::find(answers.begin(), answers.end(), "no") == answers.end();
+}
+
+/// A rank of a sharded run begins with a whole model, of which it keeps its rows. The first rank of
+/// each host goes ahead; the others follow together, or in turn where the host has no room for all.
+void build_model(Session& session, const dataset::DatasetStats& statistics) {
+  const distributed::World& world = *session.world;
+  if (!world.mesh().is_sharded()) return build_policy(session, statistics);
+  const std::int64_t ranks = most_ranks_of_a_host(world);
+  if (world.local_rank() == 0) build_policy(session, statistics);
+  const bool together = hosts_have_room_for(ranks - 1, session);
+  if (!together) log::info("The ranks of a host build the model in turn: memory is short");
+  for (std::int64_t turn = 1; turn < ranks; ++turn) {
+    if (world.local_rank() == turn) build_policy(session, statistics);
+    if (!together) world.all().barrier();
+  }
+  ::malloc_trim(0);  // what the whole models took
 }
 
 void seed_torch(std::uint64_t seed) {
@@ -152,20 +218,9 @@ Session make_session(config::TrainConfig config, std::set<std::string> given,
   const auto& statistics = session.datasets.metadata->stats();
 
   log::info("Creating policy");
-  const auto& pretrained = cfg.policy->pretrained_path;
-  session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
-  if (pretrained) {
-    const fs::path directory = config::find_pretrained(*pretrained);
-    // A resumed run reads its weights below, every rank what it holds.
-    if (!cfg.resume) load_pretrained_weights(*session.policy, directory);
-    session.processors = policy::load_processors(*cfg.policy, directory, cfg.rename_map,
-                                                 cfg.resume ? nullptr : &statistics);
-  } else {
-    session.processors = policy::make_processors(*cfg.policy, statistics);
-  }
-
-  session.model = distributed::make_training_model(*session.policy, world, cfg.accelerator);
-  if (cfg.resume) restore_weights(session, *cfg.checkpoint_path);
+  build_model(session, statistics);
+  double reading_s = 0;
+  if (cfg.resume) reading_s += seconds_of([&] { restore_weights(session, *cfg.checkpoint_path); });
 
   log::info("Creating optimizer and scheduler");
   const double lr = std::visit([](const auto& options) { return options.lr; }, *cfg.optimizer);
@@ -181,7 +236,11 @@ Session make_session(config::TrainConfig config, std::set<std::string> given,
   if (cfg.accelerator.mixed_precision == "fp16")
     session.scaler = std::make_unique<optim::LossScaler>(cfg.accelerator.grad_scaler, device);
 
-  if (cfg.resume) restore_training_state(session, *cfg.checkpoint_path);
+  if (cfg.resume) {
+    reading_s += seconds_of([&] { restore_training_state(session, *cfg.checkpoint_path); });
+    log::info("Resuming from {} after step {} (read in {:.2f} s)", *cfg.checkpoint_path,
+              session.start.step, reading_s);
+  }
   return session;
 }
 

@@ -7,6 +7,7 @@
 #include <malloc.h>
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
@@ -93,6 +94,9 @@ template <class F>
 int reporting_to(const distributed::World& world, const F& work) {
   try {
     return work();
+  } catch (const c10::Error& error) {
+    world.report_failure(error.what_without_backtrace());
+    throw;
   } catch (const std::exception& error) {
     world.report_failure(error.what());
     throw;
@@ -130,10 +134,19 @@ int run(std::span<const std::string> arguments) {
   return reporting_to(world, [&] { return train(command_line, world, device); });
 }
 
+/// What torch says about an operation that it could not do, without the call stack behind it.
+int run_without_call_stacks(std::span<const std::string> arguments) {
+  try {
+    return run(arguments);
+  } catch (const c10::Error& error) {
+    throw Error(error.what_without_backtrace());
+  }
+}
+
 }  // namespace
 
 int train_program(std::span<const std::string> arguments) {
-  return run_program("lerobot-train", [&] { return run(arguments); });
+  return run_program("lerobot-train", [&] { return run_without_call_stacks(arguments); });
 }
 
 }  // namespace lerobot::train
