@@ -56,6 +56,8 @@ std::string Meter::text() const {
       return fmt::format("{}:{:.1e}", name_, value);
     case Style::kShortest:
       return fmt::format("{}:{:g}", name_, value);
+    case Style::kFixed2:
+      return fmt::format("{}:{:.2f}", name_, value);
     case Style::kFixed3:
       break;
   }
@@ -88,8 +90,10 @@ std::vector<const Meter*> MetricsTracker::meters() const {
 
 void MetricsTracker::combine(const distributed::Communicator& ranks) {
   if (ranks.size() == 1) return;
-  std::vector<Meter*> meters = {&data_s, &prep_s, &update_s, &step_s, &loss};
-  constexpr std::size_t kTimes = 4;
+  std::vector<Meter*> meters = {&data_s, &prep_s, &update_s, &step_s};
+  if (!memory.empty()) meters.push_back(&memory);
+  const std::size_t greatest = meters.size();
+  meters.push_back(&loss);
   for (Meter& meter : policy_metrics_) meters.push_back(&meter);
   const auto count = static_cast<std::int64_t>(meters.size());
   const at::Tensor own = at::empty({count}, at::kDouble);
@@ -97,9 +101,9 @@ void MetricsTracker::combine(const distributed::Communicator& ranks) {
   for (std::size_t i = 0; i < meters.size(); ++i)
     own.mutable_data_ptr<double>()[i] = meters[i]->average();
   ranks.all_gather(all, own).wait();
-  const at::Tensor mean = all.mean(0), slowest = all.amax(0);
+  const at::Tensor mean = all.mean(0), most = all.amax(0);
   for (std::size_t i = 0; i < meters.size(); ++i)
-    meters[i]->set_average((i < kTimes ? slowest : mean).const_data_ptr<double>()[i]);
+    meters[i]->set_average((i < greatest ? most : mean).const_data_ptr<double>()[i]);
 }
 
 std::string MetricsTracker::line() const {
@@ -111,6 +115,7 @@ std::string MetricsTracker::line() const {
                   format_big_number(epochs * static_cast<double>(episodes_)), epochs);
   for (const Meter* meter : meters()) text += " " + meter->text();
   text += fmt::format(" smp/s:{:.0f}", samples_per_second());
+  if (!memory.empty()) text += " " + memory.text();
   for (const Meter& meter : policy_metrics_) text += " " + meter.text();
   return text;
 }
@@ -124,12 +129,14 @@ Json MetricsTracker::to_json() const {
                  {"epochs", epochs}};
   for (const Meter* meter : meters()) object[meter->name()] = meter->average();
   object["samples_per_s"] = samples_per_second();
+  if (!memory.empty()) object[memory.name()] = memory.average();
   for (const Meter& meter : policy_metrics_) object[meter.name()] = meter.average();
   return object;
 }
 
 void MetricsTracker::reset() {
-  for (Meter* meter : {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s, &scale})
+  for (Meter* meter :
+       {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s, &memory, &scale})
     meter->reset();
   for (Meter& meter : policy_metrics_) meter.reset();
 }

@@ -20,7 +20,7 @@ std::string format_big_number(double number);
 /// An average over the values since the last reset.
 class Meter {
  public:
-  enum class Style { kFixed3, kScientific, kShortest };
+  enum class Style { kFixed2, kFixed3, kScientific, kShortest };
   Meter(std::string name, Style style) : name_(std::move(name)), style_(style) {}
 
   void add(double value);
@@ -59,6 +59,7 @@ class MetricsTracker {
   Meter prep_s{"prep_s", Meter::Style::kFixed3};    ///< device copy and preprocessor
   Meter update_s{"updt_s", Meter::Style::kFixed3};  ///< forward, backward, optimizer
   Meter step_s{"step_s", Meter::Style::kFixed3};    ///< the whole step
+  Meter memory{"mem_gb", Meter::Style::kFixed2};    ///< GiB of a GPU at the most; empty on a CPU
   /// Of the loss, the last one; in lines only when it was set (fp16).
   Meter scale{"scale", Meter::Style::kShortest};
   /// The policy's own scalars, in order of first appearance: the same on every rank.
@@ -68,9 +69,9 @@ class MetricsTracker {
   std::int64_t steps() const { return step_; }
   double samples_per_second() const;
 
-  /// Makes the averages those of all ranks: losses and policy scalars the mean, times the slowest
-  /// rank's; the gradient's norm and the learning rates stay this rank's. Collective, before a log
-  /// line.
+  /// Makes the averages those of all ranks: losses and policy scalars the mean, times and
+  /// memory the greatest; the gradient's norm and the learning rates stay this rank's. Collective,
+  /// before a log line.
   void combine(const distributed::Communicator& ranks);
 
   /// "step:1 smpl:8 ep:1 epch:0.19 loss:13.935 ..."

@@ -14,6 +14,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/interrupt.h"
@@ -49,6 +50,15 @@ std::string program_name() {
 /// torch's DataLoader draws one number from the default generator whenever it starts an epoch. On
 /// the CPU the same generator makes the policy's noise, so we draw it too.
 void draw_loader_seed() { at::empty({}, at::kLong).random_(); }
+
+/// Memory of torch's allocator on a GPU, at the most since the start.
+double peak_gibibytes(at::Device device) {
+  const auto stats =
+      c10::getDeviceAllocator(device.type())
+          ->getDeviceStats(device.has_index() ? device.index() : c10::DeviceIndex{0});
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<double>(stats.allocated_bytes[kAll].peak) / (1 << 30);
+}
 
 class TrainingLoop {
  public:
@@ -208,6 +218,7 @@ class TrainingLoop {
   }
 
   void write_log_line() {
+    if (session_.device.is_cuda()) tracker_.memory.set_average(peak_gibibytes(session_.device));
     tracker_.combine(session_.world->all());
     if (session_.scaler) tracker_.scale.set_average(session_.scaler->scale());
     if (session_.world->is_main()) report();
