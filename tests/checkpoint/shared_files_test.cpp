@@ -15,6 +15,7 @@
 #include "lerobot/checkpoint/dcp_reader.h"
 #include "lerobot/checkpoint/layout.h"
 #include "lerobot/distributed/world.h"
+#include "tests/checkpoint/divided.h"
 #include "tests/support/ranks.h"
 
 namespace lerobot::checkpoint {
@@ -52,17 +53,7 @@ serialization::NamedTensors whole_model() {
 }
 
 std::vector<LocalTensor> local_model(const distributed::Mesh& mesh) {
-  std::vector<LocalTensor> local;
-  for (const auto& [name, tensor] : whole_model()) {
-    const bool divided = name != "buffer";
-    const auto rows = distributed::shard_rows(tensor.size(0), mesh.dp_shard, mesh.shard());
-    local.push_back({.name = name,
-                     .tensor = divided ? tensor.narrow(0, rows.begin, rows.count).clone() : tensor,
-                     .global_size = tensor.sizes().vec(),
-                     .first_row = divided ? rows.begin : 0,
-                     .divided = divided});
-  }
-  return local;
+  return part_of(whole_model(), mesh);
 }
 
 class SharedFiles : public ::testing::TestWithParam<Degrees> {};

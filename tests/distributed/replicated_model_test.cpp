@@ -7,9 +7,7 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
 
@@ -24,27 +22,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-dataset::Batch batch_of(std::int64_t step, std::int64_t rank) {
-  at::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
-  dataset::Batch batch;
-  batch.tensors["x"] = at::randn({4, kToyWidth});
-  batch.tensors["y"] = at::randn({4, 3});
-  return batch;
-}
-
-dataset::Batch batch_of_all(std::int64_t step, std::int64_t ranks) {
-  std::vector<at::Tensor> x, y;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    const dataset::Batch part = batch_of(step, rank);
-    x.push_back(part.at("x"));
-    y.push_back(part.at("y"));
-  }
-  dataset::Batch batch;
-  batch.tensors["x"] = at::cat(x);
-  batch.tensors["y"] = at::cat(y);
-  return batch;
-}
 
 std::unique_ptr<ToyPolicy> make_policy(bool unused_is_trained, std::uint64_t seed = 1) {
   at::manual_seed(seed);
@@ -85,7 +62,7 @@ void train_beside_one_process(const World& world, const Case& c) {
                                                     {{.parameters = reference->parameters()}});
   for (std::int64_t step = 0; step < 4 * c.accumulation; ++step) {
     const bool updates = (step + 1) % c.accumulation == 0;
-    dataset::Batch own = batch_of(step, world.rank()), all = batch_of_all(step, world.size());
+    dataset::Batch own = toy_batch(step, world.rank()), all = toy_batch_of_all(step, world.size());
     const auto share = static_cast<double>(c.accumulation);
     model->backward(model->compute_loss(own, updates).loss / share);
     reference->backward(reference->compute_loss(all, updates).loss / share);
@@ -131,7 +108,7 @@ TEST(ReplicatedModelOfTwo, KeepsGradientsToItselfUntilTheLastMicroBatch) {
     const auto policy = make_policy(true), alone = make_policy(true);
     const auto model = make_replicated_model(*policy, world, {});
     const auto reference = make_whole_model(*alone);
-    dataset::Batch batch = batch_of(1, world.rank()), same = batch_of(1, world.rank());
+    dataset::Batch batch = toy_batch(1, world.rank()), same = toy_batch(1, world.rank());
     model->backward(model->compute_loss(batch, /*synchronise=*/false).loss);
     reference->backward(reference->compute_loss(same, false).loss);
     for (std::size_t i = 0; i < model->parameters().size(); ++i) {
@@ -149,7 +126,7 @@ TEST(ReplicatedModelOfTwo, MeasuresWithoutGradientsWithoutTheOtherRank) {
     const auto model = make_replicated_model(*policy, world, {});
     if (!world.is_main()) return;
     const c10::NoGradGuard no_grad;
-    dataset::Batch batch = batch_of(1, 0);
+    dataset::Batch batch = toy_batch(1, 0);
     EXPECT_TRUE(model->compute_loss(batch, true).loss.isfinite().item().toBool());
   });
 }
@@ -168,7 +145,7 @@ TEST(ReplicatedModelOfTwo, NamesTheRankThatIsGone) {
     const auto policy = make_policy(true);
     const auto model = make_replicated_model(*policy, world, {});
     if (!world.is_main()) throw Error("no more memory");
-    dataset::Batch batch = batch_of(1, 0);
+    dataset::Batch batch = toy_batch(1, 0);
     model->backward(model->compute_loss(batch, true).loss);
   });
   EXPECT_THAT(ends[0].error, AllOf(HasSubstr("rank 1 "), HasSubstr("failed: no more memory")));

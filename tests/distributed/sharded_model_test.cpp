@@ -7,8 +7,6 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -18,29 +16,6 @@
 
 namespace lerobot::distributed {
 namespace {
-
-constexpr std::int64_t kBatch = 4;
-
-dataset::Batch batch_of(std::int64_t step, std::int64_t rank) {
-  at::manual_seed(static_cast<std::uint64_t>(1000 + 10 * step + rank));
-  dataset::Batch batch;
-  batch.tensors["x"] = at::randn({kBatch, kToyWidth});
-  batch.tensors["y"] = at::randn({kBatch, 3});
-  return batch;
-}
-
-dataset::Batch batch_of_all(std::int64_t step, std::int64_t ranks) {
-  std::vector<at::Tensor> x, y;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    const dataset::Batch part = batch_of(step, rank);
-    x.push_back(part.at("x"));
-    y.push_back(part.at("y"));
-  }
-  dataset::Batch batch;
-  batch.tensors["x"] = at::cat(x);
-  batch.tensors["y"] = at::cat(y);
-  return batch;
-}
 
 std::unique_ptr<ToyPolicy> make_policy(const std::function<void(ToyPolicy&)>& change = nullptr) {
   at::manual_seed(1);
@@ -90,10 +65,10 @@ void train_beside_one_process(const World& world, const Case& c) {
 
   for (std::int64_t step = 0; step < 4 * c.accumulation; ++step) {
     const bool last = (step + 1) % c.accumulation == 0;
-    dataset::Batch batch = batch_of(step, world.rank());
+    dataset::Batch batch = toy_batch(step, world.rank());
     const auto output = model->compute_loss(batch, last);
     model->backward(output.loss / static_cast<double>(c.accumulation));
-    const auto expected = reference->compute_loss(batch_of_all(step, world.size()));
+    const auto expected = reference->compute_loss(toy_batch_of_all(step, world.size()));
     (expected.loss / static_cast<double>(c.accumulation)).backward();
     at::Tensor loss = output.loss.detach().clone();
     world.all().all_reduce(loss, Reduction::kAverage).wait();
@@ -203,7 +178,7 @@ TEST(ShardedModel, BetweenStepsNothingButShardsIsHeld) {
     const auto model = make_sharded_model(*policy, world, {});
     EXPECT_EQ(whole_bytes(*policy), 0U);
     for (std::int64_t step = 0; step < 2; ++step) {
-      dataset::Batch batch = batch_of(step, world.rank());
+      dataset::Batch batch = toy_batch(step, world.rank());
       model->backward(model->compute_loss(batch, true).loss);
       EXPECT_EQ(whole_bytes(*policy), 0U);
       for (const auto& [name, parameter] : policy->module().named_parameters())
@@ -231,7 +206,7 @@ TEST(ShardedModel, UnitsAreWholeOnlyWhileTheyAreNeeded) {
       return bytes;
     };
     for (std::int64_t step = 0; step < 2; ++step) {
-      dataset::Batch batch = batch_of(step, world.rank());
+      dataset::Batch batch = toy_batch(step, world.rank());
       const auto output = model->compute_loss(batch, true);
       EXPECT_EQ(bytes_of("net.blocks.1"), 0U) << "freed after forward";
       EXPECT_EQ(bytes_of("net.blocks.2"), 0U) << "freed after forward";
@@ -247,15 +222,15 @@ TEST(ShardedModel, AnEvaluationBetweenStepsChangesNothing) {
     const auto reference = make_policy();
     const auto model = make_sharded_model(*policy, world, {});
     for (std::int64_t step = 0; step < 3; ++step) {
-      dataset::Batch held_out = batch_of(50 + step, world.rank());
+      dataset::Batch held_out = toy_batch(50 + step, world.rank());
       {
         const c10::NoGradGuard no_grad;
         EXPECT_NEAR(model->compute_loss(held_out, false).loss.item<double>(),
-                    reference->compute_loss(batch_of(50 + step, world.rank())).loss.item<double>(),
+                    reference->compute_loss(toy_batch(50 + step, world.rank())).loss.item<double>(),
                     1e-6);
       }
       EXPECT_EQ(whole_bytes(*policy), 0U);
-      dataset::Batch batch = batch_of(step, world.rank());
+      dataset::Batch batch = toy_batch(step, world.rank());
       model->backward(model->compute_loss(batch, true).loss);
     }
   });
@@ -268,11 +243,11 @@ TEST(ShardedModel, LowPrecisionComputesInBf16AndKeepsFloat32Shards) {
     const auto policy = make_policy();
     const auto reference = make_policy();
     const auto model = make_sharded_model(*policy, world, options);
-    dataset::Batch batch = batch_of(0, world.rank());
+    dataset::Batch batch = toy_batch(0, world.rank());
     const auto output = model->compute_loss(batch, true);
     EXPECT_EQ(output.loss.scalar_type(), at::kBFloat16);
     model->backward(output.loss);
-    const auto expected = reference->compute_loss(batch_of_all(0, world.size()));
+    const auto expected = reference->compute_loss(toy_batch_of_all(0, world.size()));
     expected.loss.backward();
     nn::NamedTensors whole = reference->module().named_parameters();
     EXPECT_NEAR(model->clip_grad_norm(0).item<double>(), optim::grad_norm(whole).item<double>(),

@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
 
 #include "lerobot/base/error.h"
@@ -21,6 +24,7 @@ namespace lerobot::distributed {
 
 inline constexpr std::int64_t kToyWidth = 7;
 inline constexpr std::int64_t kToyHidden = 10;
+inline constexpr std::int64_t kToyBatch = 4;
 
 /// x + down(relu(up(x))), scaled by one number a unit.
 class ToyBlock final : public nn::Callable<ToyBlock> {
@@ -95,5 +99,28 @@ class ToyPolicy final : public policy::Policy {
   Root root_;
   std::shared_ptr<ToyNet> net_;
 };
+
+/// Samples of one rank, the same whenever they are asked for.
+inline dataset::Batch toy_batch(std::int64_t step, std::int64_t rank) {
+  at::manual_seed(static_cast<std::uint64_t>(1000 + 10 * step + rank));
+  dataset::Batch batch;
+  batch.tensors["x"] = at::randn({kToyBatch, kToyWidth});
+  batch.tensors["y"] = at::randn({kToyBatch, 3});
+  return batch;
+}
+
+/// The samples of all ranks, in their order.
+inline dataset::Batch toy_batch_of_all(std::int64_t step, std::int64_t ranks) {
+  std::vector<at::Tensor> x, y;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const dataset::Batch part = toy_batch(step, rank);
+    x.push_back(part.at("x"));
+    y.push_back(part.at("y"));
+  }
+  dataset::Batch batch;
+  batch.tensors["x"] = at::cat(x);
+  batch.tensors["y"] = at::cat(y);
+  return batch;
+}
 
 }  // namespace lerobot::distributed

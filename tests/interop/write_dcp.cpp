@@ -18,6 +18,7 @@
 #include "lerobot/checkpoint/dcp_writer.h"
 #include "lerobot/optim/optimizer.h"
 #include "lerobot/serialization/safetensors.h"
+#include "tests/checkpoint/divided.h"
 
 namespace {
 
@@ -25,23 +26,7 @@ namespace checkpoint = lerobot::checkpoint;
 namespace distributed = lerobot::distributed;
 namespace optim = lerobot::optim;
 namespace serialization = lerobot::serialization;
-
-/// What a rank holds of these tensors. The rows are copies.
-std::vector<distributed::LocalTensor> part_of(const serialization::NamedTensors& whole,
-                                              const distributed::Mesh& mesh) {
-  std::vector<distributed::LocalTensor> parts;
-  for (const auto& [name, tensor] : whole) {
-    distributed::LocalTensor part{name, tensor.clone(), tensor.sizes().vec(), 0, false};
-    if (tensor.dim() > 0 && !name.starts_with("buffer")) {
-      const auto rows = distributed::shard_rows(tensor.size(0), mesh.dp_shard, mesh.shard());
-      part.tensor = tensor.narrow(0, rows.begin, rows.count).clone();
-      part.first_row = rows.begin;
-      part.divided = true;
-    }
-    parts.push_back(part);
-  }
-  return parts;
-}
+using checkpoint::part_of;
 
 std::unique_ptr<optim::Optimizer> trained(const std::vector<distributed::LocalTensor>& parts,
                                           int steps) {
