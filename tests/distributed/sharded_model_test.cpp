@@ -141,6 +141,12 @@ TEST(ShardedModel, UnitsBySizeNestAndTrainAlike) {
   expect_equal_to_one_process({1, 3}, c);
 }
 
+TEST(ShardedModel, SingleLayersTrainAlikeAsUnits) {
+  Case c;
+  c.options.fsdp.wrap_modules = std::vector<std::string>{"Linear"};
+  expect_equal_to_one_process({1, 2}, c);
+}
+
 TEST(ShardedModel, IgnoredModulesAreAveragedToo) {
   Case c;
   c.options.fsdp.ignored_modules = R"(net\.blocks\.1)";

@@ -114,7 +114,7 @@ void check_accelerator(Rules& rules, const AcceleratorConfig& accelerator) {
   const FsdpConfig& fsdp = accelerator.fsdp;
   if (fsdp.wrap_modules && fsdp.min_num_params)
     rules.broken("accelerator.fsdp.wrap_modules",
-                 ": and --accelerator.fsdp.min_num_params exclude each other");
+                 " and --accelerator.fsdp.min_num_params exclude each other");
   const auto& precision = fsdp.mixed_precision_policy;
   const bool any =
       precision.reduce_dtype || precision.output_dtype || precision.cast_forward_inputs;

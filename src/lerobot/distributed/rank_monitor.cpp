@@ -23,6 +23,11 @@ using std::chrono::seconds;
 constexpr milliseconds kTick{1000};
 /// A farewell waits that long for the other end to have read it.
 constexpr milliseconds kFarewell{1000};
+/// How long a rank that ends because of another one leaves that one to end first: a launcher names
+/// the process whose end it sees first.
+constexpr milliseconds kDeference{500};
+/// How long a rank that is through stays for the others.
+constexpr seconds kLinger{5};
 /// How long the program may take to end by itself once another rank is gone: until its operations
 /// have failed, and after one of them has told it.
 constexpr seconds kUntilTold{3};
@@ -153,6 +158,18 @@ void RankMonitor::report_failure(const std::string& message) {
   wake();
 }
 
+void RankMonitor::leave() {
+  std::unique_lock lock(mutex_);
+  leaving_ = true;
+  lock.unlock();
+  wake();
+  lock.lock();
+  changed_.wait_for(lock, kLinger, [this] {
+    const auto others = departed_.size() - departed_.count(mesh_.rank);
+    return verdict_ || own_failure_ || static_cast<std::int64_t>(others) == mesh_.world_size() - 1;
+  });
+}
+
 void RankMonitor::fail_operation(const std::string& operation, const std::string& reason) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kUntilNews, [&] { return verdict_ || !departed_.empty(); });
@@ -205,12 +222,15 @@ void RankMonitor::poll_once() {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
     std::optional<std::string> failure;
+    bool leaving = false;
     {
       std::lock_guard lock(mutex_);
       if (!std::exchange(failure_sent_, own_failure_.has_value())) failure = own_failure_;
+      leaving = leaving_;
     }
     if (failure)
       tell_all(mesh_.rank == 0 ? "verdict rank 0 failed: " + *failure : "failed " + *failure);
+    if (leaving) say_left();
   }
   for (const auto& peer : peers_) {
     peer->lines.send_rest();
@@ -353,24 +373,31 @@ void RankMonitor::end_process_when_stuck() {
     if (deadline_ && Clock::now() > *deadline_ && !stopping_) verdict = verdict_;
   }
   if (!verdict) return;
-  log::error("rank {}: {}; this process does not come to an end by itself", mesh_.rank, *verdict);
+  log::error("{}; this process does not come to an end by itself", *verdict);
   ::_exit(1);
 }
 
 void RankMonitor::say_farewell() {
   std::optional<std::string> failure;
+  bool follows = false;
   {
     std::lock_guard lock(mutex_);
     if (!failure_sent_) failure = own_failure_;
+    follows = verdict_ && !own_failure_;
   }
   if (failure)
     tell_all(mesh_.rank == 0 ? "verdict rank 0 failed: " + *failure : "failed " + *failure);
-  tell_all(mesh_.rank == 0 ? "left 0" : "left");
+  say_left();
   for (const auto& peer : peers_) peer->lines.finish_sending();
   const auto end = Clock::now() + kFarewell;
   for (const auto& peer : peers_)
     if (peer->rank >= 0)
       peer->lines.await_end(std::chrono::duration_cast<milliseconds>(end - Clock::now()));
+  if (follows) std::this_thread::sleep_for(kDeference);
+}
+
+void RankMonitor::say_left() {
+  if (!std::exchange(left_sent_, true)) tell_all(mesh_.rank == 0 ? "left 0" : "left");
 }
 
 std::vector<std::int64_t> RankMonitor::missing() const {

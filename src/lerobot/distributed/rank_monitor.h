@@ -49,6 +49,10 @@ class RankMonitor {
   /// is one machine. After wait_for_all().
   std::string reachable_address() const;
 
+  /// Tells the others that this rank is through, and returns when all are, or after some seconds:
+  /// what one of them still waits for may be in a connection that would be closed too early.
+  void leave();
+
   /// Tells the others why this rank will end, unless the reason came from one of them.
   void report_failure(const std::string& message);
   /// Throws Error saying why an operation did not work: what is known about the other ranks, or
@@ -74,6 +78,7 @@ class RankMonitor {
   void condemn(const std::string& verdict);
   void end_process_when_stuck();
   void say_farewell();
+  void say_left();
   std::vector<std::int64_t> missing() const;
   void log_who_is_missing();
 
@@ -100,6 +105,8 @@ class RankMonitor {
   std::optional<Clock::time_point> deadline_;
   std::optional<std::string> own_failure_;
   bool failure_sent_ = false;
+  bool leaving_ = false;
+  bool left_sent_ = false;  // the monitor's thread alone
   std::thread thread_;
 };
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -68,6 +69,29 @@ class ShardedUnit::GradientArrived final : public torch::autograd::PostAccumulat
 
  private:
   ShardedUnit* unit_;
+};
+
+/// Identity whose backward comes before the unit's. A node of its own rather than a hook on the
+/// result: when the caller changes a result that is a view in place, autograd leaves the view's
+/// node, and its hooks, out. The output shares the memory and is no view, so that it can be changed
+/// in place wherever the result itself could.
+class ShardedUnit::BeforeBackward final
+    : public torch::autograd::Function<ShardedUnit::BeforeBackward> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& result,
+                            ShardedUnit* unit) {
+    context->saved_data[kUnit] = reinterpret_cast<std::int64_t>(unit);
+    return result.variable_data();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto* unit = reinterpret_cast<ShardedUnit*>(context->saved_data[kUnit].toInt());
+    unit->context_.schedule->before_backward(*unit);
+    return {gradients[0], at::Tensor()};
+  }
+
+ private:
+  static constexpr const char* kUnit = "unit";
 };
 
 ShardedUnit::ShardedUnit(std::size_t index, WrapUnit unit, const ShardingContext& context)
@@ -278,7 +302,7 @@ at::Tensor ShardedUnit::output(const at::Tensor& result) {
   const auto& dtype = context_.precision.output_dtype;
   if (dtype && output.is_floating_point()) output = output.to(*dtype);
   if (c10::GradMode::is_enabled() && output.requires_grad())
-    output.register_hook([this](const at::Tensor&) { context_.schedule->before_backward(*this); });
+    output = BeforeBackward::apply(output, this);
   return output;
 }
 

@@ -112,6 +112,7 @@ class ShardedUnit final : public nn::ForwardHooks {
 
  private:
   class GradientArrived;
+  class BeforeBackward;
 
   void describe(UnitParameter parameter);
   void lay_out();

@@ -65,8 +65,11 @@ struct World::State {
   Communicator background;
 
   ~State() {
-    if (meeting.monitor && std::uncaught_exceptions() > exceptions)
+    if (!meeting.monitor) return;
+    if (std::uncaught_exceptions() > exceptions)
       meeting.monitor->report_failure("an error that its own log names");
+    else
+      meeting.monitor->leave();
   }
 
   void build_groups(at::Device device, const WorldOptions& options) {
