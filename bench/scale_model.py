@@ -23,6 +23,7 @@ topology are not in the model.
 
 import argparse
 import dataclasses
+import signal
 
 GPU_COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 FLOAT32 = 4
@@ -88,6 +89,7 @@ def sharded(setup: Setup, replicas: int, shards: int) -> Prediction:
 
 
 def main() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parameters", type=float, default=51.6e6, help="of the policy (default: %(default)g, the default ACT)")
     parser.add_argument("--units", type=int, default=16, help="wrap units of about equal size, the root counted (default: %(default)s)")
