@@ -23,9 +23,6 @@ using std::chrono::seconds;
 constexpr milliseconds kTick{1000};
 /// A farewell waits that long for the other end to have read it.
 constexpr milliseconds kFarewell{1000};
-/// How long a rank that ends because of another one leaves that one to end first: a launcher names
-/// the process whose end it sees first.
-constexpr milliseconds kDeference{500};
 /// How long a rank that is through stays for the others.
 constexpr seconds kLinger{5};
 /// How long the program may take to end by itself once another rank is gone: until its operations
@@ -379,11 +376,9 @@ void RankMonitor::end_process_when_stuck() {
 
 void RankMonitor::say_farewell() {
   std::optional<std::string> failure;
-  bool follows = false;
   {
     std::lock_guard lock(mutex_);
     if (!failure_sent_) failure = own_failure_;
-    follows = verdict_ && !own_failure_;
   }
   if (failure)
     tell_all(mesh_.rank == 0 ? "verdict rank 0 failed: " + *failure : "failed " + *failure);
@@ -393,7 +388,6 @@ void RankMonitor::say_farewell() {
   for (const auto& peer : peers_)
     if (peer->rank >= 0)
       peer->lines.await_end(std::chrono::duration_cast<milliseconds>(end - Clock::now()));
-  if (follows) std::this_thread::sleep_for(kDeference);
 }
 
 void RankMonitor::say_left() {
