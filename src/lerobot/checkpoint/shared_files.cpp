@@ -1,12 +1,10 @@
 #include "lerobot/checkpoint/shared_files.h"
 
-#include <memory>
 #include <utility>
 #include <variant>
 
 #include <ATen/ops/empty.h>
 
-#include "lerobot/base/error.h"
 #include "lerobot/serialization/safetensors.h"
 
 namespace lerobot::checkpoint {
@@ -40,11 +38,7 @@ void send_rows(const LocalTensor& local, const Communicator& ranks) {
 
 std::uint64_t bytes_of(const std::vector<LocalTensor>& tensors) {
   std::uint64_t bytes = 0;
-  for (const LocalTensor& local : tensors) {
-    std::uint64_t size = local.tensor.element_size();
-    for (const std::int64_t extent : local.global_size) size *= static_cast<std::uint64_t>(extent);
-    bytes += size;
-  }
+  for (const LocalTensor& local : tensors) bytes += local.global_bytes();
   return bytes;
 }
 

@@ -33,6 +33,9 @@ struct LocalTensor {
   std::int64_t first_row = 0;
   /// False: every rank holds the same whole tensor.
   bool divided = false;
+
+  /// Bytes of the whole tensor.
+  std::uint64_t global_bytes() const;
 };
 
 }  // namespace lerobot::distributed

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include "lerobot/base/error.h"
@@ -123,16 +123,17 @@ class ShardedModel final : public TrainingModel, private UnitSchedule {
   ShardedUnit& root() { return *units_.front(); }
 
   void list_parameters() {
+    std::map<std::string_view, at::Tensor> by_first_name;
     for (const auto& unit : units_)
       for (const ShardedUnit::Parameter& parameter : unit->parameters()) {
         for (const std::string& name : parameter.names) by_name_.emplace(name, &parameter);
-        first_names_.insert({parameter.names.front(), parameter.shard});
+        by_first_name.emplace(parameter.names.front(), parameter.shard);
       }
     for (const UnitParameter& parameter : whole_.parameters())
-      first_names_.insert({parameter.names.front(), parameter.tensor});
+      by_first_name.emplace(parameter.names.front(), parameter.tensor);
     for (const auto& [name, tensor] : policy_.module().named_parameters()) {
-      const auto found = first_names_.find(name);
-      if (found == first_names_.end()) continue;  // another name of a tied parameter
+      const auto found = by_first_name.find(name);
+      if (found == by_first_name.end()) continue;  // another name of a tied parameter
       parameters_.emplace_back(name, found->second);
       (by_name_.contains(name) ? shards_ : whole_trainable_).emplace_back(name, found->second);
     }
@@ -156,8 +157,7 @@ class ShardedModel final : public TrainingModel, private UnitSchedule {
     return calls_.size() == expected_->size() && expected_->back() == calls_.back();
   }
 
-  // --- UnitSchedule
-  // -------------------------------------------------------------------------------
+  // --- UnitSchedule ---
 
   void before_forward(ShardedUnit& unit) override {
     calls_.push_back(unit.index());
@@ -195,8 +195,7 @@ class ShardedModel final : public TrainingModel, private UnitSchedule {
     reduce_ready_units();
   }
 
-  // --- the order of backward
-  // ----------------------------------------------------------------------
+  // --- the order of backward ---
 
   /// Units in the reversed order of their last calls, then those without a call, the root last. All
   /// ranks reduce in this order.
@@ -239,7 +238,6 @@ class ShardedModel final : public TrainingModel, private UnitSchedule {
   WholeParameters whole_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;  // the root first
   std::map<std::string, const ShardedUnit::Parameter*, std::less<>> by_name_;
-  std::map<std::string, at::Tensor, std::less<>> first_names_;
   nn::NamedTensors parameters_;
   nn::NamedTensors shards_;
   nn::NamedTensors whole_trainable_;

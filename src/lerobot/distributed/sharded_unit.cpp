@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <ATen/ops/alias.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -71,27 +70,31 @@ class ShardedUnit::GradientArrived final : public torch::autograd::PostAccumulat
   ShardedUnit* unit_;
 };
 
-/// Identity whose backward comes before the unit's. A node of its own rather than a hook on the
-/// result: when the caller changes a result that is a view in place, autograd leaves the view's
-/// node, and its hooks, out. The output shares the memory and is no view, so that it can be changed
-/// in place wherever the result itself could.
-class ShardedUnit::BeforeBackward final
-    : public torch::autograd::Function<ShardedUnit::BeforeBackward> {
+/// Identity whose backward tells the unit that the gradient of its output is there. A node of its
+/// own rather than a hook on the tensor: when a view is changed in place, autograd leaves its node,
+/// and the hooks with it, out. The output shares the memory and is no view, so that it can be
+/// changed in place wherever the tensor itself could.
+class ShardedUnit::Notice final : public torch::autograd::Function<ShardedUnit::Notice> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& result,
-                            ShardedUnit* unit) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tensor,
+                            ShardedUnit* unit, bool is_output) {
     context->saved_data[kUnit] = reinterpret_cast<std::int64_t>(unit);
-    return result.variable_data();
+    context->saved_data[kIsOutput] = is_output;
+    return tensor.variable_data();
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     auto* unit = reinterpret_cast<ShardedUnit*>(context->saved_data[kUnit].toInt());
-    unit->context_.schedule->before_backward(*unit);
-    return {gradients[0], at::Tensor()};
+    if (context->saved_data[kIsOutput].toBool())
+      unit->context_.schedule->before_backward(*unit);
+    else
+      unit->input_gradient_arrived();
+    return {gradients[0], at::Tensor(), at::Tensor()};
   }
 
  private:
   static constexpr const char* kUnit = "unit";
+  static constexpr const char* kIsOutput = "is_output";
 };
 
 ShardedUnit::ShardedUnit(std::size_t index, WrapUnit unit, const ShardingContext& context)
@@ -286,12 +289,8 @@ at::Tensor ShardedUnit::input(const at::Tensor& argument) {
   // Frozen parameters have no gradients that could say when backward is through with them: the
   // gradients of the unit's inputs do.
   if (has_frozen_ && c10::GradMode::is_enabled() && result.requires_grad()) {
-    result = at::alias(result);
+    result = Notice::apply(result, this, /*is_output=*/false);
     ++inputs_without_gradient_;
-    result.register_hook([this](const at::Tensor&) {
-      --inputs_without_gradient_;
-      check_done();
-    });
   }
   inputs_.emplace_back(argument, result);
   return result;
@@ -302,7 +301,7 @@ at::Tensor ShardedUnit::output(const at::Tensor& result) {
   const auto& dtype = context_.precision.output_dtype;
   if (dtype && output.is_floating_point()) output = output.to(*dtype);
   if (c10::GradMode::is_enabled() && output.requires_grad())
-    output = BeforeBackward::apply(output, this);
+    output = Notice::apply(output, this, /*is_output=*/true);
   return output;
 }
 
@@ -313,6 +312,11 @@ void ShardedUnit::after_forward() {
 
 void ShardedUnit::gradient_arrived() {
   ++arrived_;
+  check_done();
+}
+
+void ShardedUnit::input_gradient_arrived() {
+  --inputs_without_gradient_;
   check_done();
 }
 

@@ -112,7 +112,7 @@ class ShardedUnit final : public nn::ForwardHooks {
 
  private:
   class GradientArrived;
-  class BeforeBackward;
+  class Notice;
 
   void describe(UnitParameter parameter);
   void lay_out();
@@ -123,6 +123,7 @@ class ShardedUnit final : public nn::ForwardHooks {
   at::Tensor gather_input();
   void wait_for_gather();
   void gradient_arrived();
+  void input_gradient_arrived();
   void check_done();
   void fill_reduce_input(const at::Tensor& input);
 

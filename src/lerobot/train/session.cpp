@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <ATen/Context.h>
-#include <c10/util/accumulate.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
@@ -144,9 +143,7 @@ std::int64_t most_ranks_of_a_host(const distributed::World& world) {
 bool hosts_have_room_for(std::int64_t copies, const Session& session) {
   std::uint64_t bytes = 0;
   if (session.model)
-    for (const auto& local : session.model->state())
-      bytes += static_cast<std::uint64_t>(c10::multiply_integers(local.global_size)) *
-               local.tensor.element_size();
+    for (const auto& local : session.model->state()) bytes += local.global_bytes();
   const bool fits = bytes * static_cast<std::uint64_t>(copies) <= available_memory() / 2;
   const auto answers = session.world->all().all_gather_text(fits ? "yes" : "no");
   return std::find(answers.begin(), answers.end(), "no") == answers.end();
