@@ -368,7 +368,7 @@ TEST(World, APauseOfTheWholeMachineIsNoReasonToEnd) {
         const auto pids = world.all().all_gather_text(std::to_string(::getpid()));
         if (world.rank() == 0) pause_for(pids, 3500ms);
         const auto end = std::chrono::steady_clock::now() + 4s;
-        while (std::chrono::steady_clock::now() < end) {
+        while (true) {
           std::this_thread::sleep_for(20ms);
           world.all().barrier();
           // All leave the loop in the same round.
