@@ -19,6 +19,8 @@ COMPARISONS = {
     "distributed-step": "distributed_step",
     "checkpoint-sharded": "checkpoint_sharded",
     "launch": "launch",
+    "hub-download": "hub_download",
+    "loader-hub": "loader_hub",
 }
 
 

@@ -17,6 +17,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 find_package(CURL REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(ZLIB REQUIRED)
 
 set(LEROBOT_DEPS ${PROJECT_SOURCE_DIR}/.deps)

@@ -223,9 +223,13 @@ INSTANTIATE_TEST_SUITE_P(
     Capabilities, OneWrongWord,
     ::testing::Values(
         Refusal{"--policy.push_to_hub=true",
-                "--policy.push_to_hub=true is not supported yet: pass --policy.push_to_hub=false"},
+                "--policy.push_to_hub=true: needs --policy.repo_id=OWNER/NAME, the repository to "
+                "publish to"},
         Refusal{"--save_checkpoint_to_hub=true",
-                "--save_checkpoint_to_hub=true is not supported yet"},
+                "--save_checkpoint_to_hub=true: needs --policy.repo_id=OWNER/NAME, the repository "
+                "to publish to"},
+        Refusal{"--policy.repo_id=a/b/c",
+                "--policy.repo_id=a/b/c: is no name of a repository; expected OWNER/NAME"},
         Refusal{"--peft.r=4", "--peft.* is not supported yet"},
         Refusal{"--policy.use_peft=true", "--policy.use_peft=true is not supported yet"},
         Refusal{"--trackio.enable=true",
@@ -265,8 +269,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--accelerator.activation_checkpointing.mode=full",
                 "--accelerator.activation_checkpointing.mode=full is not supported yet"},
         Refusal{"--dataset.root=hf://buckets/a/b",
-                "--dataset.root=hf://buckets/a/b is not supported yet: pass a local folder or an "
-                "http(s):// URL"},
+                "--dataset.root=hf://buckets/a/b does not match "
+                "--dataset.repo_id=someone/data; leave one of them out"},
+        Refusal{"--dataset.root=s3://somewhere/data",
+                "--dataset.root=s3://somewhere/data: expected a folder, http(s)://HOST/PATH, "
+                "hf://datasets/OWNER/NAME[@REVISION] or hf://buckets/OWNER/NAME"},
         Refusal{"--dataset.root=http://host/dataset",
                 "--dataset.root=http://host/dataset can only be streamed: add "
                 "--dataset.streaming=true"},
@@ -274,11 +281,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "--dataset.image_transforms.tfs['a'].type=GaussianBlur is not supported yet; there "
                 "are ColorJitter, SharpnessJitter, RandomAffine and Identity"}));
 
-TEST(Refusals, BucketsNeedStreamingAndAreNotThereYet) {
-  EXPECT_EQ(problems(plain({"--dataset.repo_type=bucket", "--dataset.streaming=true"})),
-            "--dataset.repo_type=bucket is not supported yet");
-  EXPECT_THAT(problems(plain({"--dataset.repo_type=bucket"})),
-              HasSubstr("--dataset.repo_type=bucket: needs --dataset.streaming=true"));
+TEST(Refusals, BucketsCanOnlyBeStreamed) {
+  EXPECT_EQ(problems(plain({"--dataset.repo_type=bucket", "--dataset.streaming=true"})), "");
+  EXPECT_EQ(problems(plain({"--dataset.repo_type=bucket"})),
+            "--dataset.repo_type=bucket: Buckets can only be streamed; add "
+            "--dataset.streaming=true");
+  EXPECT_EQ(problems({"--dataset.root=hf://buckets/a/b/sub", "--dataset.streaming=true",
+                      "--policy.type=act"}),
+            "--dataset.root=hf://buckets/a/b/sub: a sub-directory of a bucket (sub) is not "
+            "supported; expected the bucket itself, hf://buckets/a/b\n"
+            "--dataset.repo_id is required: the name of the dataset, OWNER/NAME");
 }
 
 TEST(Refusals, AStreamHasNoHeldOutEpisodes) {
@@ -332,8 +344,7 @@ TEST(Refusals, EverythingWrongIsReportedAtOnce) {
             "--steps=many: expected an integer\n"
             "--seed=-1: expected an integer at least 0 and at most 4294967295\n"
             "--dataset.repo_id is required: the name of the dataset, OWNER/NAME\n"
-            "--policy.type or --policy.path is required\n"
-            "--save_checkpoint_to_hub=true is not supported yet");
+            "--policy.type or --policy.path is required");
 }
 
 TEST(Refusals, WhatIsMissingIsNamed) {
@@ -434,12 +445,14 @@ TEST_F(Files, UnknownDuplicatedAndWrongFieldsAreNamedWithTheFile) {
 
 TEST_F(Files, AValueOutOfRangeIsNamedWithTheFileThatGaveIt) {
   const std::string file = write("train.yaml",
-                                 "dataset:\n  repo_id: a/b\n  repo_type: bucket\n  streaming: "
-                                 "true\nbatch_size: 0\npolicy: {type: act}\n");
+                                 "dataset: {repo_id: a/b}\nwandb: {enable: true}\nbatch_size: "
+                                 "0\npolicy: {type: act}\n");
   EXPECT_EQ(problems({"--config_path=" + file}),
             file + ": batch_size=0: expected an integer at least 1\n" +  //
-                file + ": dataset.repo_type=bucket is not supported yet");
-  EXPECT_EQ(problems({"--config_path=" + file, "--batch_size=-1", "--dataset.repo_type=dataset"}),
+                file +
+                ": wandb.enable=true is not supported: metrics.jsonl in the output folder holds "
+                "every number, trackio follows");
+  EXPECT_EQ(problems({"--config_path=" + file, "--batch_size=-1", "--wandb.enable=false"}),
             "--batch_size=-1: expected an integer at least 1");
 }
 
@@ -521,8 +534,7 @@ TEST_F(Files, PolicyPathSaysWhatIsWrong) {
     return problems(all);
   };
   EXPECT_THAT(with("someone/act_policy"),
-              HasSubstr("--policy.path=someone/act_policy: someone/act_policy: no such folder; "
-                        "policies on the Hub are not supported yet, download it first"));
+              HasSubstr("--policy.path=someone/act_policy: someone/act_policy: no such folder"));
   EXPECT_THAT(with((folder_ / "none").string()), HasSubstr("none: no such folder"));
   EXPECT_THAT(with(folder_.string()), HasSubstr("no config.json in this folder"));
   const std::string file =
@@ -531,8 +543,7 @@ TEST_F(Files, PolicyPathSaysWhatIsWrong) {
   EXPECT_THAT(with(folder_.string()),
               HasSubstr(file + ": chunk_sise: unknown option; did you mean chunk_size?"));
   EXPECT_THAT(with(folder_.string()),
-              HasSubstr(file + ": policy.push_to_hub=true is not supported yet: pass "
-                               "--policy.push_to_hub=false"));
+              HasSubstr(file + ": policy.push_to_hub=true: needs --policy.repo_id=OWNER/NAME"));
   EXPECT_THAT(problems(plain({"--policy.path=" + kCheckpoints + "/state_single/000040"})),
               HasSubstr("--policy.path and --policy.type exclude each other"));
 }

@@ -105,15 +105,13 @@ TEST_F(RunFolder, WhatIsNotThereIsSaidInOneLine) {
   EXPECT_THAT(refusal(run_ / "none.json"),
               HasSubstr("no such file or folder; pass a train_config.json, a checkpoint or the "
                         "run's output folder"));
-  EXPECT_THAT(refusal("someone/policy"),
-              HasSubstr("configurations on the Hub are not supported yet"));
+  EXPECT_THAT(refusal("someone/policy"), HasSubstr("no such file or folder"));
   fs::create_directories(run_ / "empty");
   EXPECT_THAT(refusal(run_ / "empty"), HasSubstr("no train_config.json in this folder"));
   EXPECT_THAT(error_of([&] { find_pretrained(run_ / "empty"); }),
               HasSubstr("no config.json in this folder"));
   EXPECT_THAT(error_of([&] { find_pretrained(step("000004")); }), HasSubstr("is a file"));
-  EXPECT_THAT(error_of([&] { find_pretrained("someone/policy"); }),
-              HasSubstr("policies on the Hub are not supported yet"));
+  EXPECT_THAT(error_of([&] { find_pretrained("someone/policy"); }), HasSubstr("no such folder"));
   EXPECT_THAT(error_of([&] { find_pretrained(run_); }), HasSubstr("no usable `last`"));
 }
 

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lerobot/base/sha256.h"
+#include "lerobot/base/digest.h"
 #include "lerobot/dataset/depth.h"
 #include "lerobot/video/decoder_cache.h"
 #include "tests/dataset/dataset_fixture.h"

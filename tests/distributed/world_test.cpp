@@ -381,6 +381,34 @@ TEST(World, APauseOfTheWholeMachineIsNoReasonToEnd) {
   for (const RankEnd& end : ends) EXPECT_EQ(end.exit_code, 0) << describe(ends);
 }
 
+TEST(World, TheOthersWaitForRankZerosResultWithoutATimeout) {
+  WorldOptions options;
+  options.operation_timeout = 1s;
+  const auto ends = ends_of_ranks(
+      {3, 1},
+      [](const World& world) {
+        const auto once = world.from_main([] {
+          std::this_thread::sleep_for(2500ms);
+          return std::string("downloaded");
+        });
+        EXPECT_EQ(once, "downloaded");
+        EXPECT_EQ(world.from_main([] { return std::string(); }), "");
+      },
+      options);
+  for (const RankEnd& end : ends) EXPECT_EQ(end.exit_code, 0) << describe(ends);
+}
+
+TEST(World, AFailureOfRankZeroEndsTheWaitForItsResult) {
+  const auto ends = ends_of_ranks({3, 1}, [](const World& world) {
+    world.from_main([]() -> std::string { fail("the server is gone"); });
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.exit_code, 1) << describe(ends);
+  for (const std::size_t other : {1, 2})
+    EXPECT_THAT(words_of(ends[other]),
+                AllOf(HasSubstr("rank 0 "), HasSubstr("failed: the server is gone")))
+        << describe(ends);
+}
+
 TEST(World, ARanksFailureIsWhatTheOthersReport) {
   for (const std::int64_t failing : {0, 2}) {
     const auto ends = ends_of_ranks({3, 1}, [&](const World& world) {

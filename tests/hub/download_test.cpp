@@ -12,6 +12,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
+#include "lerobot/hub/home.h"
 
 namespace lerobot::hub {
 namespace {

@@ -9,9 +9,9 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include "lerobot/base/digest.h"
 #include "lerobot/base/error.h"
 #include "lerobot/base/json.h"
-#include "lerobot/base/sha256.h"
 
 namespace lerobot::nn {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "lerobot/base/sha256.h"
+#include "lerobot/base/digest.h"
 #include "tests/policy/act_oracle.h"
 
 namespace lerobot::policy {

@@ -18,6 +18,7 @@ config::TrainConfig resumed(Degrees recorded, const std::string& format = "safet
   config::TrainConfig config;
   config.dataset.repo_id = "a/b";
   config.policy = std::make_shared<policy::ActConfig>();
+  config.policy->push_to_hub = false;
   config.resume = true;
   config.checkpoint_format = format;
   config.parallelism.dp_replicate = recorded.first;
@@ -87,6 +88,25 @@ TEST(Layout, ShardingOverOneProcessIsNotSharded) {
   config.ema.enable = true;
   EXPECT_EQ(degrees_on(1, config), Degrees(1, 1));
   EXPECT_THAT(error_of([&] { degrees_on(2, config); }), HasSubstr("--ema.enable=true"));
+}
+
+TEST(Layout, AnOptionThatChangesNothingIsSaid) {
+  config::TrainConfig config = resumed({1, 1});
+  config.resume = false;
+  const auto words = [&](std::int64_t world_size, const std::set<std::string>& given) {
+    ::testing::internal::CaptureStderr();
+    degrees_on(world_size, config, given);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(words(2, {"accelerator.fsdp.cpu_offload"}),
+              HasSubstr("--accelerator.fsdp.cpu_offload has no effect: the model is not sharded"));
+  EXPECT_THAT(words(1, {"accelerator.ddp.static_graph"}), HasSubstr("there is one process"));
+  EXPECT_THAT(words(2, {"accelerator.grad_scaler.init_scale"}),
+              HasSubstr("--accelerator.mixed_precision=no scales no loss"));
+  EXPECT_EQ(words(2, {"accelerator.ddp.static_graph"}), "");
+  config.parallelism.dp_shard = -1;
+  EXPECT_THAT(words(2, {"accelerator.ddp.static_graph"}), HasSubstr("the model is sharded"));
+  EXPECT_EQ(words(2, {"accelerator.fsdp.cpu_offload"}), "");
 }
 
 }  // namespace

@@ -169,7 +169,9 @@ std::uint64_t HostCopies::bytes() const {
   return total;
 }
 
-BackgroundSaver::BackgroundSaver(CheckpointWriter writer) : writer_(std::move(writer)) {
+BackgroundSaver::BackgroundSaver(CheckpointWriter writer,
+                                 std::function<void(const fs::path&)> saved)
+    : writer_(std::move(writer)), on_saved_(std::move(saved)) {
   thread_ = std::thread([this] { run(); });
   pthread_setname_np(thread_.native_handle(), "checkpoint");
 }
@@ -218,6 +220,7 @@ void BackgroundSaver::start(std::function<void()> job) {
 
 void BackgroundSaver::write(std::int64_t step, const std::vector<FileEntry>& files) {
   fs::path saved = writer_.save(step, files);
+  if (on_saved_) on_saved_(saved);
   std::lock_guard lock(mutex_);
   saved_ = std::move(saved);
 }

@@ -54,7 +54,9 @@ class HostCopies {
 /// Error (once), and the previous checkpoint is intact. Call from the training thread only.
 class BackgroundSaver {
  public:
-  explicit BackgroundSaver(CheckpointWriter writer);
+  /// `saved` is called with every complete checkpoint, in the writing thread; it must not throw.
+  explicit BackgroundSaver(CheckpointWriter writer,
+                           std::function<void(const fs::path&)> saved = {});
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
   /// Waits for the save in flight; a failure that nobody has asked for is logged.
@@ -85,6 +87,7 @@ class BackgroundSaver {
   void write(std::int64_t step, const std::vector<FileEntry>& files);
 
   CheckpointWriter writer_;
+  const std::function<void(const fs::path&)> on_saved_;
   HostCopies copies_;  // of the training thread, or of the job while one is in flight
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -12,9 +12,13 @@
 #include "lerobot/base/log.h"
 #include "lerobot/base/program.h"
 #include "lerobot/checkpoint/dcp_convert.h"
+#include "lerobot/checkpoint/layout.h"
 #include "lerobot/config/arguments.h"
 #include "lerobot/config/nearest_name.h"
 #include "lerobot/config/text_value.h"
+#include "lerobot/hub/hub_client.h"
+#include "lerobot/hub/repo.h"
+#include "lerobot/hub/upload.h"
 
 namespace lerobot::checkpoint {
 namespace {
@@ -30,7 +34,8 @@ adapter_model.safetensors.
                            last checkpoint is taken
   --delete_dcp=BOOL        remove the shards when the file is complete; a sharded run can then no
                            longer resume from this checkpoint (default: false)
-  --push_to_hub=REPO       publish the converted folder; not supported yet (default: null)
+  --push_to_hub=REPO       publish the converted folder, without the shards, as the model OWNER/NAME
+                           on the Hub (default: null)
   --help                   show this text
 )";
 
@@ -60,17 +65,22 @@ class Parser {
       else
         mistakes_.push_back(fmt::format("--delete_dcp={}: expected true or false", text));
     } else if (name == "push_to_hub") {
-      if (!value.is_null())
-        mistakes_.push_back(fmt::format(
-            "--push_to_hub={}: publishing is not supported yet; convert without it and upload the "
-            "folder yourself",
-            text));
+      take_repository(value, text);
     } else {
       const std::vector<std::string> names = {"checkpoint_dir", "delete_dcp", "push_to_hub"};
       const std::string nearest = config::nearest_name(name, names);
       mistakes_.push_back(
           fmt::format("unknown option --{}{}", name,
                       nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest)));
+    }
+  }
+
+  void take_repository(const Json& value, const std::string& text) {
+    if (value.is_null()) return;
+    try {
+      result_.push_to_hub = hub::make_repo(hub::RepoType::kModel, text).id;
+    } catch (const UsageError& error) {
+      mistakes_.push_back(fmt::format("--push_to_hub: {}", error.what()));
     }
   }
 
@@ -104,6 +114,32 @@ class Report {
   Clock::time_point written_ = Clock::now();
 };
 
+/// The converted folder stays as it is when it can't be published.
+void publish(const fs::path& folder, const std::string& repo_id) {
+  try {
+    hub::HubClient client(hub::HubEnvironment::read());
+    const hub::Repo repo = hub::make_repo(hub::RepoType::kModel, repo_id);
+    const std::string page = hub::create_repo(client, repo, std::nullopt);
+    const auto is_no_shard = [](const std::string& path) {
+      return !path.starts_with(fmt::format("{}/", kShardedModelFolder));
+    };
+    const auto report = hub::log_upload(repo_id);
+    hub::upload_commit(client, repo,
+                       {.message = "Upload converted policy (DCP -> safetensors)",
+                        .files = hub::folder_files(folder, "", is_no_shard)},
+                       {.progress = [&](const hub::UploadProgress& progress) {
+                         throw_when_interrupted();
+                         report(progress);
+                       }});
+    fmt::print("Pushed to {}\n", page);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error& error) {
+    fail("the merged weights are complete in {}, but are not published: {}", folder.string(),
+         error.what());
+  }
+}
+
 int run(std::span<const std::string> command_line) {
   const auto begin = std::chrono::steady_clock::now();
   const ConvertArguments arguments = parse_convert_arguments(command_line);
@@ -123,6 +159,7 @@ int run(std::span<const std::string> command_line) {
   fmt::print("{} tensors, {:.1f} MB, {:.1f} s\n", converted.total.tensors,
              static_cast<double>(converted.total.bytes) / kMegabyte, elapsed.count());
   if (arguments.delete_dcp) fmt::print("Removed the shards\n");
+  if (arguments.push_to_hub) publish(folder, *arguments.push_to_hub);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // lerobot-convert-dcp: merges the shards of a checkpoint into model.safetensors, without a GPU.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -10,6 +11,7 @@ namespace lerobot::checkpoint {
 struct ConvertArguments {
   std::string checkpoint_dir;
   bool delete_dcp = false;
+  std::optional<std::string> push_to_hub;  ///< OWNER/NAME
   bool help = false;
 };
 

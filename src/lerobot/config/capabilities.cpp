@@ -39,9 +39,7 @@ const std::vector<Capability>& capabilities() {
       {"policy.use_amp",
        {false},
        "is not supported: pass --accelerator.mixed_precision=bf16 instead"},
-      // Publishing and tracking.
-      {"policy.push_to_hub", {false}, "is not supported yet: pass --policy.push_to_hub=false"},
-      {"save_checkpoint_to_hub", {false}},
+      // Tracking.
       {"trackio.enable",
        {false},
        "is not supported yet: metrics.jsonl in the output folder holds every number"},
@@ -49,7 +47,6 @@ const std::vector<Capability>& capabilities() {
       {"peft", {nullptr}},
       {"policy.use_peft", {false}},
       // Streaming.
-      {"dataset.repo_type", {"dataset"}},
       {"max_num_shards", {}},
       // Several processes.
       {"parallelism.context_parallel.ring_degree", {1}},
@@ -112,19 +109,6 @@ std::vector<Problem> unsupported_options(const TrainConfig& config, const Policy
                                  : fmt::format("--{}={}", capability.option, shown(*value));
     problems.push_back(
         {std::string(capability.option), fmt::format("{} {}", what, capability.refusal)});
-  }
-  if (config.dataset.root) {
-    const std::string& root = *config.dataset.root;
-    const bool is_http = root.starts_with("http://") || root.starts_with("https://");
-    if (is_http && !config.dataset.streaming)
-      problems.push_back({"dataset.root", fmt::format("--dataset.root={} can only be streamed: add "
-                                                      "--dataset.streaming=true",
-                                                      root)});
-    else if (!is_http && root.find("://") != std::string::npos)
-      problems.push_back(
-          {"dataset.root", fmt::format("--dataset.root={} is not supported yet: pass a local "
-                                       "folder or an http(s):// URL",
-                                       root)});
   }
   check_transforms(problems, config.dataset.image_transforms);
   return problems;

@@ -41,9 +41,10 @@ TrainCommandLine TrainParser::parse(std::span<const std::string> arguments) {
   read_rest_of_file();
   apply_policy_arguments();
   apply_arguments();
+  take_bucket_root();
   resume();
   read_optimizer_and_scheduler();
-  keep_private();
+  choose_publishing();
   check();
   if (!problems_.empty()) throw_problems();
   return std::move(result_);
@@ -227,8 +228,8 @@ void TrainParser::throw_problems() {
 }
 
 TrainCommandLine parse_train_command_line(std::span<const std::string> arguments,
-                                          const PolicyTypes& policies) {
-  return TrainParser(policies).parse(arguments);
+                                          const PolicyTypes& policies, const HubFiles& hub) {
+  return TrainParser(policies, hub).parse(arguments);
 }
 
 }  // namespace lerobot::config

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,6 +37,22 @@ struct TrainCommandLine {
   bool help = false;
 };
 
+/// How what lies in repositories of the Hub comes to this machine. Without functions nothing does,
+/// and a repository's name is a path that doesn't exist. They throw Error.
+struct HubFiles {
+  /// The folder with the config.json, weights and processors of a policy's repository.
+  std::function<std::filesystem::path(const std::string& repo_id,
+                                      const std::optional<std::string>& revision)>
+      policy;
+  /// The train_config.json of a repository: that of its policy, else of its latest checkpoint.
+  std::function<std::filesystem::path(const std::string& repo_id)> train_config;
+  /// The train_config.json of a repository's latest checkpoint, which is brought into
+  /// `output_dir` (null: the recorded one) for a resume.
+  std::function<std::filesystem::path(const std::string& repo_id,
+                                      const std::optional<std::string>& output_dir)>
+      checkpoint;
+};
+
 /// Parses `--a.b=value`, `--a.b value` (YAML or JSON values, `null`), `--config_path=` (JSON or
 /// YAML; file, folder, checkpoint or `last`) overridden by the other flags, `--policy.path=`. The
 /// last of repeated flags wins, an object given for a group or a map fills in what it names. With
@@ -45,9 +62,9 @@ struct TrainCommandLine {
 ///
 /// With resume=true, checkpoint_path becomes the checkpoint of --config_path and
 /// policy.pretrained_path its pretrained_model, as in LeRobot. The default policy.push_to_hub=true
-/// becomes false with a notice; a written true is refused, since publishing is not supported yet.
+/// becomes false with a notice when no policy.repo_id says where to.
 TrainCommandLine parse_train_command_line(std::span<const std::string> arguments,
-                                          const PolicyTypes& policies);
+                                          const PolicyTypes& policies, const HubFiles& hub = {});
 
 /// Gives config.optimizer and config.scheduler the policy's preset where nothing else chose them,
 /// and returns what to log: one sentence for every chosen value that wins over the preset. Done

@@ -77,13 +77,13 @@ HelpTexts option_help(const PolicyConfig*) {
       {"device", "cpu, cuda or cuda:N; default: the best there is"},
       {"use_amp", "use --accelerator.mixed_precision=bf16 instead"},
       {"use_peft", "the checkpoint is an adapter"},
-      {"push_to_hub", "publish the trained policy (not supported yet)"},
+      {"push_to_hub", "publish the trained policy to policy.repo_id when training ends"},
       {"repo_id", "repository to publish to, OWNER/NAME"},
       {"private_", "publish to a private repository"},
       {"tags", "tags of the published policy"},
       {"license", "licence of the published policy"},
       {"pretrained_path", "folder of the weights to start from; --policy.path sets it"},
-      {"pretrained_revision", "revision of the weights to start from"},
+      {"pretrained_revision", "branch, tag or commit of --policy.path=OWNER/NAME"},
   };
 }
 
@@ -163,7 +163,7 @@ HelpTexts option_help(const DatasetConfig*) {
   return {
       {"repo_id", "name of the dataset, OWNER/NAME", {}, kRequired},
       {"repo_type", "kind of repository", one_of({"dataset", "bucket"})},
-      {"root", "folder of the dataset; default: the local cache under repo_id"},
+      {"root", "folder, http(s):// or hf:// address of the dataset; default: on this machine or the Hub by repo_id"},
       {"episodes", "train on these episodes only"},
       {"exclude_episodes", "leave these episodes out", {}, kNewer},
       {"image_transforms", "augmentation of camera images"},
@@ -383,7 +383,7 @@ HelpTexts option_help(const TrainConfig*) {
       {"trackio", "trackio", {}, kNewer},
       {"peft", "adapters (not supported yet)"},
       {"job", "remote jobs"},
-      {"save_checkpoint_to_hub", "publish every checkpoint (not supported yet)"},
+      {"save_checkpoint_to_hub", "publish every checkpoint to policy.repo_id as it is written"},
       {"sample_weighting", "not supported"},
       {"rename_map", "new names of dataset features, for a pretrained policy"},
       {"checkpoint_path", "the checkpoint that a run was resumed from", {}, kRecorded},

@@ -46,13 +46,6 @@ void refuse_dangling_last(const fs::path& path, const fs::path& resolved) {
     fail("{}: last names {}, which does not exist", path.string(), resolved.string());
 }
 
-/// What an owner/name on the Hub looks like.
-bool looks_like_repository(const std::string& text) {
-  return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '.' &&
-         text.front() != '/' && text.back() != '/' && !text.ends_with(".json") &&
-         !text.ends_with(".yaml") && !text.ends_with(".yml");
-}
-
 }  // namespace
 
 std::string step_folder_name(std::int64_t step, std::int64_t total_steps) {
@@ -68,6 +61,14 @@ std::optional<std::int64_t> parse_step_folder_name(std::string_view name) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   if (error != std::errc{}) return std::nullopt;
   return step;
+}
+
+bool may_be_on_hub(const std::string& path) {
+  std::error_code error;
+  return !path.empty() && !fs::exists(path, error) && path.front() != '.' && path.front() != '/' &&
+         path.front() != '~' && std::count(path.begin(), path.end(), '/') == 1 &&
+         path.back() != '/' && !path.ends_with(".json") && !path.ends_with(".yaml") &&
+         !path.ends_with(".yml");
 }
 
 std::vector<fs::path> step_folders(const fs::path& checkpoints) {
@@ -119,9 +120,6 @@ fs::path find_train_config(const fs::path& path) {
   if (is_file(resolved)) return resolved;
   if (!is_folder(resolved)) {
     refuse_dangling_last(path, resolved);
-    if (looks_like_repository(path.string()))
-      fail("{}: no such file or folder; configurations on the Hub are not supported yet",
-           path.string());
     fail(
         "{}: no such file or folder; pass a train_config.json, a checkpoint or the run's output "
         "folder",
@@ -142,9 +140,6 @@ fs::path find_pretrained(const fs::path& path) {
     fail("{}: is a file; pass the folder that holds config.json", path.string());
   if (!is_folder(resolved)) {
     refuse_dangling_last(path, resolved);
-    if (looks_like_repository(path.string()))
-      fail("{}: no such folder; policies on the Hub are not supported yet, download it first",
-           path.string());
     fail("{}: no such folder", path.string());
   }
   if (auto folder = folder_with(kPolicyConfigFile, resolved)) return std::move(*folder);

@@ -29,6 +29,10 @@ std::string step_folder_name(std::int64_t step, std::int64_t total_steps);
 /// The step that a folder name of at least six digits stands for; nothing for any other name.
 std::optional<std::int64_t> parse_step_folder_name(std::string_view name);
 
+/// True for a path that is nothing on this machine and has the form of a repository's name,
+/// OWNER/NAME.
+bool may_be_on_hub(const std::string& path);
+
 /// The folders of steps in `checkpoints`, the highest step first; complete or not.
 std::vector<std::filesystem::path> step_folders(const std::filesystem::path& checkpoints);
 

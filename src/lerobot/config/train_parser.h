@@ -1,6 +1,7 @@
 // The steps from a command line to a TrainConfig. Part of command_line.h's implementation.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,22 +22,25 @@ namespace lerobot::config {
 /// Collects everything that is wrong before it throws. For one command line.
 class TrainParser {
  public:
-  explicit TrainParser(const PolicyTypes& policies)
-      : policies_(policies), options_(train_options(policies)) {}
+  TrainParser(const PolicyTypes& policies, const HubFiles& hub)
+      : policies_(policies), hub_(hub), options_(train_options(policies)) {}
 
   TrainCommandLine parse(std::span<const std::string> arguments);
 
  private:
   // In the order in which they run; each reads what the command line says about its part.
   void open_config_file();
+  std::filesystem::path find_config_file(const std::string& path) const;
+  std::filesystem::path find_policy(const std::string& path) const;
   void read_policy();
   void read_policy_file(const std::string& path, const Json* overrides);
   void read_rest_of_file();
   void apply_policy_arguments();
   void apply_arguments();
+  void take_bucket_root();
   void resume();
   void read_optimizer_and_scheduler();
-  void keep_private();
+  void choose_publishing();
   void check();
   [[noreturn]] void throw_problems();
 
@@ -61,6 +65,7 @@ class TrainParser {
   void report_missing(const std::string& group);
 
   const PolicyTypes& policies_;
+  const HubFiles& hub_;
   const std::vector<Option> options_;
   std::vector<std::string> known_names_;  // of the chosen types
   ChosenTypes types_;

@@ -4,6 +4,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/config/run_folder.h"
 #include "lerobot/config/train_parser.h"
+#include "lerobot/hub/hub_error.h"
 
 namespace lerobot::config {
 
@@ -14,14 +15,35 @@ void TrainParser::open_config_file() {
   if (argument == nullptr) return;
   result_.given.insert("config_path");
   try {
-    result_.config_file = find_train_config(argument->text);
+    result_.config_file = find_config_file(argument->text);
     file_name_ = result_.config_file->string();
     file_ = read_config_file(*result_.config_file);
     for (const std::string& name : file_.duplicates)
       problem(name, fmt::format("{}: {}: is given twice", file_name_, name));
+  } catch (const hub::HubError&) {
+    throw;  // the command line is as it should be
   } catch (const Error& error) {
     problem("config_path", fmt::format("--config_path={}: {}", argument->text, error.what()));
   }
+}
+
+/// A file, folder or checkpoint of this machine, or a repository of the Hub. A resumed run needs
+/// the whole checkpoint.
+fs::path TrainParser::find_config_file(const std::string& path) const {
+  if (!hub_.train_config || !may_be_on_hub(path)) return find_train_config(path);
+  const Argument* resume = last_argument("resume");
+  if (resume == nullptr || parse_value(resume->text) != true) return hub_.train_config(path);
+  const Argument* output_dir = last_argument("output_dir");
+  return hub_.checkpoint(path,
+                         output_dir ? std::optional(output_dir->text) : std::nullopt);
+}
+
+/// A folder of this machine, or a repository of the Hub at --policy.pretrained_revision.
+fs::path TrainParser::find_policy(const std::string& path) const {
+  if (!hub_.policy || !may_be_on_hub(path)) return find_pretrained(path);
+  const Argument* revision = last_argument("policy.pretrained_revision");
+  const bool none = revision == nullptr || parse_value(revision->text).is_null();
+  return hub_.policy(path, none ? std::nullopt : std::optional(revision->text));
 }
 
 void TrainParser::read_policy() {
@@ -63,7 +85,7 @@ void TrainParser::read_policy() {
 void TrainParser::read_policy_file(const std::string& path, const Json* overrides) {
   auto& policy = result_.config.policy;
   try {
-    const fs::path folder = find_pretrained(path);
+    const fs::path folder = find_policy(path);
     const std::string file = (folder / kPolicyConfigFile).string();
     const ConfigFile content = read_config_file(file);
     for (const std::string& name : content.duplicates)
@@ -79,8 +101,11 @@ void TrainParser::read_policy_file(const std::string& path, const Json* override
       Codec<std::shared_ptr<PolicyConfig>>::read(file, *overrides, policy);
       note_file(file, "", file_name_);
     }
-    policy->pretrained_path = folder.string();
+    // A repository keeps its name: what the files record holds on other machines, too.
+    policy->pretrained_path = may_be_on_hub(path) ? path : folder.string();
     if (overrides == nullptr) result_.given.insert("policy.path");
+  } catch (const hub::HubError&) {
+    throw;
   } catch (const Error& error) {
     problem("policy.path", fmt::format("--policy.path={}: {}", path, error.what()));
   }

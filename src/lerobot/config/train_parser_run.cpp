@@ -4,12 +4,28 @@
 
 #include <fmt/format.h>
 
+#include "lerobot/base/error.h"
 #include "lerobot/config/train_parser.h"
 #include "lerobot/config/training_preset.h"
+#include "lerobot/hub/location.h"
 
 namespace lerobot::config {
 
 namespace fs = std::filesystem;
+
+/// --dataset.root=hf://buckets/OWNER/NAME is another way to write the Bucket's name.
+void TrainParser::take_bucket_root() {
+  DatasetConfig& dataset = result_.config.dataset;
+  if (!dataset.root || !dataset.root->starts_with("hf://buckets/")) return;
+  try {
+    const hub::Location location = hub::classify_location(*dataset.root);
+    dataset.repo_id = hub::bucket_of_root(location, dataset.repo_id);
+    dataset.repo_type = "bucket";
+    dataset.root.reset();
+  } catch (const UsageError& error) {
+    problem("dataset.root", error.what());
+  }
+}
 
 void TrainParser::resume() {
   TrainConfig& config = result_.config;
@@ -131,15 +147,15 @@ void TrainParser::report_missing(const std::string& group) {
   }
 }
 
-/// Publishing is not supported yet, but on by default in LeRobot: the default is turned off.
-void TrainParser::keep_private() {
+/// Publishing is on by default in LeRobot, and needs a repository: without one the default is off.
+void TrainParser::choose_publishing() {
   constexpr const char* kOption = "policy.push_to_hub";
   auto& policy = result_.config.policy;
-  if (!policy || !policy->push_to_hub) return;
+  if (!policy || !policy->push_to_hub || policy->repo_id) return;
   if (result_.given.contains(kOption) || from_file_.contains(kOption)) return;
   policy->push_to_hub = false;
   result_.notices.push_back(
-      "The trained policy stays on this machine: publishing to the Hub is not supported yet "
+      "The trained policy stays on this machine; --policy.repo_id=OWNER/NAME publishes it "
       "(--policy.push_to_hub=false)");
 }
 

@@ -5,7 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "lerobot/base/error.h"
 #include "lerobot/config/command_line.h"
+#include "lerobot/hub/location.h"
+#include "lerobot/hub/repo.h"
+#include "lerobot/hub/url.h"
 
 namespace lerobot::config {
 namespace {
@@ -25,6 +29,8 @@ class Rules {
 };
 
 /// Ids of the Hub: a path of this machine in their place is a common slip (Windows' back-slashes).
+/// A dataset on this machine may have any other name; the Hub's own rules are checked where it is
+/// asked.
 void check_repository(Rules& rules, const std::string& option, const std::string& id) {
   if (id.find('\\') != id.npos)
     rules.broken(option, "={}: contains a back-slash; ids are OWNER/NAME", id);
@@ -32,6 +38,21 @@ void check_repository(Rules& rules, const std::string& option, const std::string
     rules.broken(option, "={}: contains a blank; ids are OWNER/NAME", id);
   else if (id.find("..") != id.npos)
     rules.broken(option, "={}: contains \"..\"; ids are OWNER/NAME", id);
+}
+
+/// What is to be published needs a name that the Hub takes: known before hours of training.
+void check_publishing(Rules& rules, const TrainConfig& config) {
+  const PolicyConfig& policy = *config.policy;
+  if (policy.repo_id) check_repository(rules, "policy.repo_id", *policy.repo_id);
+  const bool published = policy.push_to_hub || config.save_checkpoint_to_hub;
+  if (published && policy.repo_id && !hub::is_repo_id(hub::RepoType::kModel, *policy.repo_id))
+    rules.broken("policy.repo_id", "={}: is no name of a repository; expected OWNER/NAME",
+                 *policy.repo_id);
+  if (policy.repo_id) return;
+  constexpr std::string_view kWhere = "--policy.repo_id=OWNER/NAME, the repository to publish to";
+  if (policy.push_to_hub) rules.broken("policy.push_to_hub", "=true: needs {}", kWhere);
+  if (config.save_checkpoint_to_hub)
+    rules.broken("save_checkpoint_to_hub", "=true: needs {}", kWhere);
 }
 
 bool is_device(std::string_view text) {
@@ -67,15 +88,43 @@ void check_episodes(Rules& rules, const DatasetConfig& dataset) {
       }
 }
 
+void check_root(Rules& rules, const DatasetConfig& dataset) {
+  if (!dataset.root) return;
+  if (dataset.root->empty()) return rules.broken("dataset.root", "=: expected a folder or null");
+  // A Bucket has been taken as a name, or been refused.
+  if (dataset.root->starts_with("hf://buckets/")) return;
+  try {
+    switch (hub::classify_location(*dataset.root).kind) {
+      case hub::LocationKind::kLocal:
+      case hub::LocationKind::kHfBucket:
+      case hub::LocationKind::kHfDataset:
+        break;
+      case hub::LocationKind::kHttp:
+        if (!dataset.streaming)
+          rules.broken("dataset.root", "={} can only be streamed: add --dataset.streaming=true",
+                       hub::printable_url(*dataset.root));
+        break;
+      case hub::LocationKind::kHfOther:
+      case hub::LocationKind::kOther:
+        rules.broken("dataset.root",
+                     "={}: expected a folder, http(s)://HOST/PATH, "
+                     "hf://datasets/OWNER/NAME[@REVISION] or hf://buckets/OWNER/NAME",
+                     *dataset.root);
+    }
+  } catch (const UsageError& error) {
+    rules.broken("dataset.root", ": {}", error.what());
+  }
+}
+
 void check_dataset(Rules& rules, const DatasetConfig& dataset) {
   if (dataset.repo_id.empty())
     rules.broken("dataset.repo_id", " is required: the name of the dataset, OWNER/NAME");
   check_repository(rules, "dataset.repo_id", dataset.repo_id);
   check_episodes(rules, dataset);
-  if (dataset.root && dataset.root->empty())
-    rules.broken("dataset.root", "=: expected a folder or null");
+  check_root(rules, dataset);
   if (dataset.repo_type == "bucket" && !dataset.streaming)
-    rules.broken("dataset.repo_type", "=bucket: needs --dataset.streaming=true");
+    rules.broken("dataset.repo_type", "=bucket: Buckets can only be streamed; add "
+                 "--dataset.streaming=true");
   if (dataset.streaming && dataset.eval_split != 0)
     rules.broken("dataset.eval_split",
                  "={}: needs a dataset that is not streamed; pass --dataset.eval_split=0 or "
@@ -161,7 +210,7 @@ void check_policy(Rules& rules, std::vector<Problem>& problems, const TrainConfi
     rules.broken("rename_map",
                  ": needs a pretrained policy (--policy.path): a new one takes its names from the "
                  "dataset");
-  if (policy.repo_id) check_repository(rules, "policy.repo_id", *policy.repo_id);
+  check_publishing(rules, config);
   if (policy.device && !is_device(*policy.device))
     rules.broken("policy.device", "={}: expected cpu, cuda, cuda:N or null", *policy.device);
   for (const std::string& message : policy.validate())

@@ -167,6 +167,13 @@ void RankMonitor::leave() {
   });
 }
 
+void RankMonitor::check(const std::string& operation) {
+  const std::lock_guard lock(mutex_);
+  if (!verdict_) return;
+  deadline_ = Clock::now() + kOnceTold;
+  fail("{} (noticed in {})", *verdict_, operation);
+}
+
 void RankMonitor::fail_operation(const std::string& operation, const std::string& reason) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kUntilNews, [&] { return verdict_ || !departed_.empty(); });

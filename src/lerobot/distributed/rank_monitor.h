@@ -55,6 +55,8 @@ class RankMonitor {
 
   /// Tells the others why this rank will end, unless the reason came from one of them.
   void report_failure(const std::string& message);
+  /// Throws Error when something has happened to another rank: for waits of our own.
+  void check(const std::string& operation);
   /// Throws Error saying why an operation did not work: what is known about the other ranks, or
   /// becomes known within seconds, otherwise `reason`.
   [[noreturn]] void fail_operation(const std::string& operation, const std::string& reason);

@@ -5,13 +5,16 @@
 #include <csignal>
 #include <exception>
 #include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/interrupt.h"
 #include "lerobot/distributed/communicator_state.h"
 #include "lerobot/distributed/rendezvous.h"
 
@@ -40,6 +43,24 @@ void ignore_broken_pipes() {
   ::sigaction(SIGPIPE, &current, nullptr);
 }
 
+/// However long it takes. Throws when a rank is gone meanwhile.
+std::string wait_for(c10d::Store& store, const std::string& key, RankMonitor& monitor) {
+  constexpr std::chrono::milliseconds kBetweenLooks{200};
+  constexpr const char* kOperation = "waiting for rank 0";
+  const int before = InterruptGuard::received();  // of a run that ends in order already
+  try {
+    while (!store.check({key})) {
+      if (before == 0) throw_when_interrupted();
+      monitor.check(kOperation);
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    const auto bytes = store.get(key);
+    return {bytes.begin(), bytes.end()};
+  } catch (const c10::Error& error) {
+    monitor.fail_operation(kOperation, error.what_without_backtrace());
+  }
+}
+
 }  // namespace
 
 WorldOptions read_world_options(const Environment& environment) {
@@ -63,6 +84,7 @@ struct World::State {
   Communicator shards;
   Communicator replicas;
   Communicator background;
+  int from_main_calls = 0;
 
   ~State() {
     if (!meeting.monitor) return;
@@ -126,6 +148,21 @@ const Communicator& World::all() const { return state_->all; }
 const Communicator& World::shards() const { return state_->shards; }
 const Communicator& World::replicas() const { return state_->replicas; }
 const Communicator& World::background() const { return state_->background; }
+
+std::string World::from_main(const std::function<std::string()>& work) const {
+  if (size() == 1) return work();
+  const std::string key = fmt::format("from_main/{}", state_->from_main_calls++);
+  std::string text;
+  if (is_main()) {
+    text = work();
+    state_->meeting.store->set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
+  } else {
+    text = wait_for(*state_->meeting.store, key, *state_->meeting.monitor);
+  }
+  // Rank 0 may end at once, and its store with it.
+  all().barrier();
+  return text;
+}
 
 void World::report_failure(const std::string& message) const {
   if (state_->meeting.monitor) state_->meeting.monitor->report_failure(message);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -65,6 +66,11 @@ class World {
   const Communicator& replicas() const;
   /// All ranks once more, over Gloo, for one thread beside the training thread (checkpoints).
   const Communicator& background() const;
+
+  /// Rank 0 does `work`, which may take hours (a download), and all get its result. The others wait
+  /// without a time-out; that rank 0 is gone or has failed still ends them. Called by all ranks in
+  /// the same order.
+  std::string from_main(const std::function<std::string()>& work) const;
 
   /// Tells the other ranks why this one ends, so that theirs is "rank 1 failed: <message>" and not
   /// a broken connection. For the program's outermost catch, before the World goes. Nothing when

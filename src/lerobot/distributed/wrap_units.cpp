@@ -52,8 +52,8 @@ std::set<std::string> units_by_class(const NamedModules& modules,
     if (!found)
       fail(
           "--accelerator.fsdp.wrap_modules: could not find the class {} in the model, which has "
-          "{}",
-          wanted, fmt::join(classes_there, ", "));
+          "{}; pass a list such as '[\"{}\"]'",
+          wanted, fmt::join(classes_there, ", "), *classes_there.rbegin());
   }
   return units;
 }
@@ -106,8 +106,10 @@ std::set<std::string> ignored_names(const NamedModules& modules,
   try {
     expression = std::regex(*pattern);
   } catch (const std::regex_error& error) {
-    fail("--accelerator.fsdp.ignored_modules={} is not a regular expression: {}", *pattern,
-         error.what());
+    fail(
+        "--accelerator.fsdp.ignored_modules={} is not a regular expression ({}); it must match a "
+        "module's whole name, and what glob patterns write as * is .* here, such as .*{}",
+        *pattern, error.what(), modules.back().first);
   }
   for (const auto& [name, module] : modules)
     if (!name.empty() && std::regex_match(name, expression)) ignored.insert(name);

@@ -1,8 +1,5 @@
 #include "lerobot/hub/download.h"
 
-#include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <exception>
 #include <span>
 #include <unistd.h>
@@ -10,6 +7,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
 #include "lerobot/hub/curl_handle.h"
+#include "lerobot/hub/home.h"
 
 namespace lerobot::hub {
 namespace {
@@ -86,15 +84,6 @@ void perform(const std::string& url, Transfer& transfer) {
 }
 
 }  // namespace
-
-bool offline_requested() {
-  const char* value = std::getenv("HF_HUB_OFFLINE");
-  if (!value) return false;
-  std::string text(value);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
-}
 
 void download_file(const std::string& url, const std::filesystem::path& destination,
                    const DownloadOptions& options) {

@@ -19,9 +19,6 @@ struct DownloadOptions {
   bool allow_plain_http = false;
 };
 
-/// True when HF_HUB_OFFLINE asks for no network (1, ON, YES, TRUE in any case).
-bool offline_requested();
-
 /// Fetches `url` (redirects followed, https only) into `destination`, whose folder is made. The
 /// file appears as a whole: it is written beside its name, flushed and renamed. Throws Error naming
 /// the URL and the reason: offline mode, refused connection, status other than 200, short body,

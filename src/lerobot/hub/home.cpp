@@ -68,13 +68,26 @@ fs::path expand_user(const std::string& text) {
   return home + text.substr(slash);
 }
 
+fs::path expand_path(const std::string& text) {
+  return expand_variables(expand_user(text).string());
+}
+
+bool is_set(const char* name) {
+  std::string text = variable(name);
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
+}
+
+bool offline_requested() { return is_set("HF_HUB_OFFLINE") || is_set("TRANSFORMERS_OFFLINE"); }
+
 fs::path hf_home() {
   std::string text = variable("HF_HOME");
   if (text.empty()) {
     const std::string cache = variable("XDG_CACHE_HOME");
     text = (cache.empty() ? "~/.cache" : cache) + "/huggingface";
   }
-  return expand_variables(expand_user(text).string());
+  return expand_path(text);
 }
 
 fs::path lerobot_home() {

@@ -10,6 +10,15 @@ namespace lerobot::hub {
 /// os.path.expanduser does; unchanged when there is no such user.
 std::filesystem::path expand_user(const std::string& text);
 
+/// The same with $NAME and ${NAME} replaced, too; unknown ones stay as they are.
+std::filesystem::path expand_path(const std::string& text);
+
+/// True for a variable that says 1, ON, YES or TRUE in any case.
+bool is_set(const char* variable);
+
+/// True when HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE asks for no network.
+bool offline_requested();
+
 /// HF_HOME, else $XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface; ~ and $VARIABLE expanded.
 /// An empty variable counts as unset.
 std::filesystem::path hf_home();

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <iterator>
 #include <list>
 #include <thread>
 
@@ -12,6 +14,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/hub/curl_handle.h"
+#include "lerobot/hub/url.h"
 
 namespace lerobot::hub {
 namespace {
@@ -26,7 +29,10 @@ constexpr std::uint64_t kDroppedBody = 64 << 10;
 constexpr std::uint64_t kSlowest = 1024;
 /// libcurl's buffer for one system call. With its default of 16 KiB, ten times as many are made.
 constexpr long kReceiveBuffer = 256 << 10;
+constexpr long kSendBuffer = 256 << 10;
 constexpr std::size_t kMostHeaders = 200;
+/// Connections are kept alive for this many servers.
+constexpr long kServers = 3;
 
 /// True for a failure that another attempt may not meet.
 bool may_pass(CURLcode code) {
@@ -63,8 +69,9 @@ struct Transfer {
   bool begun = false;
   bool wanted = false;
   bool refused = false;
-  bool cut = false;  ///< we closed it, having seen all that matters
-  std::string sink_failure;
+  bool cut = false;     ///< we closed it, having seen all that matters
+  bool paused = false;  ///< the sink had no room
+  std::string failure;  ///< of the sink or the body's source
   std::atomic<std::uint64_t>* received = nullptr;
 
   void count(std::size_t bytes) {
@@ -112,6 +119,10 @@ struct Transfer {
     curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &exchange->answer.status);
   }
 
+  bool has_room(std::size_t size) const {
+    return !exchange->sink || exchange->sink->has_room(size);
+  }
+
   // libcurl's callbacks. No exception may cross its C code.
   static std::size_t header_callback(char* data, std::size_t, std::size_t size, void* self) {
     auto& transfer = *static_cast<Transfer*>(self);
@@ -120,20 +131,50 @@ struct Transfer {
       transfer.on_header_line({data, size});
       return size;
     } catch (const std::exception& error) {
-      transfer.sink_failure = error.what();
+      transfer.failure = error.what();
       return 0;
+    }
+  }
+
+  static std::size_t upload_callback(char* out, std::size_t, std::size_t size, void* self) {
+    auto& transfer = *static_cast<Transfer*>(self);
+    try {
+      if (!transfer.exchange->body) return 0;
+      const std::size_t given =
+          transfer.exchange->body->read({reinterpret_cast<std::uint8_t*>(out), size});
+      transfer.count(given);
+      return given;
+    } catch (const std::exception& error) {
+      transfer.failure = error.what();
+      return CURL_READFUNC_ABORT;
+    }
+  }
+
+  static int seek_callback(void* self, curl_off_t offset, int whence) {
+    auto& transfer = *static_cast<Transfer*>(self);
+    if (whence != SEEK_SET || offset != 0) return CURL_SEEKFUNC_CANTSEEK;
+    try {
+      if (transfer.exchange->body) transfer.exchange->body->rewind();
+      return CURL_SEEKFUNC_OK;
+    } catch (const std::exception& error) {
+      transfer.failure = error.what();
+      return CURL_SEEKFUNC_FAIL;
     }
   }
 
   static std::size_t body_callback(char* data, std::size_t, std::size_t size, void* self) {
     auto& transfer = *static_cast<Transfer*>(self);
     try {
+      if (!transfer.has_room(size)) {
+        transfer.paused = true;
+        return CURL_WRITEFUNC_PAUSE;  // libcurl keeps the bytes and brings them again
+      }
       transfer.count(size);
       *transfer.received += size;
       const auto* bytes = reinterpret_cast<const std::uint8_t*>(data);
       return transfer.on_body({bytes, size}) ? size : CURL_WRITEFUNC_ERROR;
     } catch (const std::exception& error) {
-      transfer.sink_failure = error.what();
+      transfer.failure = error.what();
       return CURL_WRITEFUNC_ERROR;
     }
   }
@@ -161,8 +202,55 @@ CurlList header_list(const HttpExchange& exchange) {
     list.reset(longer);
   };
   append("Accept-Encoding: identity");  // ranges and sizes are those of the file itself
+  append("Expect:");                    // a body is sent at once, not after a "100 Continue"
   for (const std::string& line : exchange.headers) append(line.c_str());
   return list;
+}
+
+void set_up_method(Transfer& transfer) {
+  CURL* curl = transfer.easy.get();
+  const HttpExchange& exchange = *transfer.exchange;
+  if (exchange.method == "HEAD") {
+    curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    return;
+  }
+  if (exchange.method == "GET") return;
+  if (exchange.method == "POST" || exchange.method == "PUT") {
+    curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+    curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE,
+                     exchange.body ? static_cast<curl_off_t>(exchange.body->size()) : 0);
+    if (exchange.body) exchange.body->rewind();
+    curl_easy_setopt(curl, CURLOPT_READFUNCTION, &Transfer::upload_callback);
+    curl_easy_setopt(curl, CURLOPT_READDATA, &transfer);
+    curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, &Transfer::seek_callback);
+    curl_easy_setopt(curl, CURLOPT_SEEKDATA, &transfer);
+    curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, kSendBuffer);
+  }
+  curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, exchange.method.c_str());
+}
+
+/// The variables by which users of Python's clients name a private certificate authority: a file,
+/// or a folder as OpenSSL wants it.
+void set_up_authorities(CURL* curl) {
+  for (const char* name : {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}) {
+    const char* authorities = std::getenv(name);
+    if (!authorities || !*authorities) continue;
+    std::error_code ignored;
+    const bool folder = std::filesystem::is_directory(authorities, ignored);
+    curl_easy_setopt(curl, folder ? CURLOPT_CAPATH : CURLOPT_CAINFO, authorities);
+    return;
+  }
+}
+
+/// libcurl takes proxies, and whom to spare them, from the environment, but for HTTP_PROXY: in a
+/// CGI program that would be a header of the request. Python takes it elsewhere.
+void set_up_proxy(CURL* curl, const std::string& url) {
+  const auto given = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value && *value ? value : nullptr;
+  };
+  if (!url.starts_with("http:") || given("http_proxy") || given("REQUEST_METHOD")) return;
+  if (const char* proxy = given("HTTP_PROXY")) curl_easy_setopt(curl, CURLOPT_PROXY, proxy);
 }
 
 void set_up(Transfer& transfer, const HttpEngineOptions& options) {
@@ -189,13 +277,13 @@ void set_up(Transfer& transfer, const HttpEngineOptions& options) {
   curl_easy_setopt(curl, CURLOPT_TCP_KEEPIDLE, 30L);
   curl_easy_setopt(curl, CURLOPT_TCP_KEEPINTVL, 15L);
   curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, kReceiveBuffer);
-  curl_easy_setopt(curl, CURLOPT_USERAGENT, "lerobot.cpp libcurl/" LIBCURL_VERSION);
+  curl_easy_setopt(curl, CURLOPT_USERAGENT, options.user_agent.c_str());
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
                    static_cast<long>(options.connect_timeout.count()));
-  // The variable by which users of Python's clients name a private certificate authority.
-  if (const char* authorities = std::getenv("SSL_CERT_FILE"); authorities && *authorities)
-    curl_easy_setopt(curl, CURLOPT_CAINFO, authorities);
-  curl_easy_setopt(curl, CURLOPT_NOBODY, exchange.head ? 1L : 0L);
+  set_up_authorities(curl);
+  set_up_proxy(curl, exchange.url);
+  set_up_method(transfer);
+  curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, exchange.once ? 1L : 0L);
   transfer.headers = header_list(exchange);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, transfer.headers.get());
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, transfer.detail);
@@ -232,9 +320,10 @@ std::unique_ptr<HttpExchange> Mailbox::take() {
 class HttpEngine::Loop {
  public:
   explicit Loop(HttpEngineOptions options) : options_(options), multi_(make_curl_multi()) {
-    curl_multi_setopt(multi_.get(), CURLMOPT_MAX_TOTAL_CONNECTIONS,
-                      static_cast<long>(options.connections));
-    curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(options.connections));
+    const auto connections = static_cast<long>(options.connections);
+    curl_multi_setopt(multi_.get(), CURLMOPT_MAX_HOST_CONNECTIONS, connections);
+    // A file's address and its bytes are on two servers: both keep their connections.
+    curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, kServers * connections);
     thread_ = std::thread([this] { run(); });
     pthread_setname_np(thread_.native_handle(), "http");
   }
@@ -284,6 +373,7 @@ class HttpEngine::Loop {
     take_arrivals();
     drop_abandoned();
     start_due();
+    resume_paused();
     int running = 0;
     check(curl_multi_perform(multi_.get(), &running));
     finish_completed();
@@ -341,8 +431,23 @@ class HttpEngine::Loop {
       transfer.easy = std::move(idle_.back());
       idle_.pop_back();
     }
-    set_up(transfer, options_);
+    try {
+      set_up(transfer, options_);
+    } catch (const std::exception& error) {  // of the body's source
+      return finish(std::prev(active_.end()), Outcome::kFailed, error.what());
+    }
     check(curl_multi_add_handle(multi_.get(), transfer.easy.get()));
+  }
+
+  void resume_paused() {
+    for (Transfer& transfer : active_) {
+      if (!transfer.paused || !transfer.has_room(CURL_MAX_WRITE_SIZE)) continue;
+      transfer.paused = false;
+      transfer.last_byte = transfer.window_start = Clock::now();
+      transfer.window_bytes = 0;
+      curl_easy_pause(transfer.easy.get(),
+                      CURLPAUSE_CONT);  // failures come with the transfer's end
+    }
   }
 
   void finish_completed() {
@@ -363,10 +468,12 @@ class HttpEngine::Loop {
   void complete(std::list<Transfer>::iterator at, CURLcode code) {
     Transfer& transfer = *at;
     transfer.read_status();
-    if (!transfer.sink_failure.empty()) return finish(at, Outcome::kFailed, transfer.sink_failure);
+    if (!transfer.failure.empty()) return finish(at, Outcome::kFailed, transfer.failure);
     if (code == CURLE_OK || transfer.cut) return finish(at, Outcome::kAnswered, {});
     if (transfer.refused) return finish(at, Outcome::kRefused, "longer body than announced");
-    const std::string reason = *transfer.detail ? transfer.detail : curl_easy_strerror(code);
+    std::string reason = *transfer.detail ? transfer.detail : curl_easy_strerror(code);
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+      reason += "; SSL_CERT_FILE names the certificates of a private authority";
     finish(at, may_pass(code) ? Outcome::kBroken : Outcome::kFailed, reason);
   }
 
@@ -374,16 +481,16 @@ class HttpEngine::Loop {
     const auto now = Clock::now();
     for (auto at = active_.begin(); at != active_.end();) {
       const auto here = at++;
-      if (now - here->last_byte >= options_.stall_timeout) {
-        finish(here, Outcome::kBroken,
-               fmt::format("no byte arrived for {} ms", options_.stall_timeout.count()));
-      } else if (now - here->window_start >= options_.stall_timeout) {
-        const auto enough =
-            kSlowest * static_cast<std::uint64_t>(options_.stall_timeout.count()) / 1000;
+      if (here->paused) continue;
+      const milliseconds limit = stall_timeout(*here);
+      if (now - here->last_byte >= limit) {
+        finish(here, Outcome::kBroken, fmt::format("no byte arrived for {} ms", limit.count()));
+      } else if (now - here->window_start >= limit) {
+        const auto enough = kSlowest * static_cast<std::uint64_t>(limit.count()) / 1000;
         if (here->window_bytes < enough) {
           finish(here, Outcome::kBroken,
-                 fmt::format("only {} bytes arrived in {} ms", here->window_bytes,
-                             options_.stall_timeout.count()));
+                 fmt::format("only {} bytes {} in {} ms", here->window_bytes,
+                             here->exchange->body ? "went out" : "arrived", limit.count()));
           continue;
         }
         here->window_start = now;
@@ -392,11 +499,16 @@ class HttpEngine::Loop {
     }
   }
 
+  milliseconds stall_timeout(const Transfer& transfer) const {
+    return transfer.exchange->stall_timeout.value_or(options_.stall_timeout);
+  }
+
   Clock::time_point next_deadline() const {
     auto deadline = Clock::now() + std::chrono::seconds(1);
     for (const Transfer& transfer : active_)
-      deadline = std::min(
-          deadline, std::min(transfer.last_byte, transfer.window_start) + options_.stall_timeout);
+      if (!transfer.paused)
+        deadline = std::min(deadline, std::min(transfer.last_byte, transfer.window_start) +
+                                          stall_timeout(transfer));
     if (active_.size() < options_.connections)
       for (const Waiting& waiting : waiting_) deadline = std::min(deadline, waiting.not_before);
     return deadline;
@@ -445,6 +557,13 @@ class HttpEngine::Loop {
   std::thread thread_;
 };
 
+std::string default_user_agent() {
+  std::string agent = "lerobot.cpp; libcurl/" LIBCURL_VERSION;
+  if (const char* origin = std::getenv("HF_HUB_USER_AGENT_ORIGIN"); origin && *origin)
+    agent += fmt::format("; origin/{}", printable_text(origin, 200));
+  return agent;
+}
+
 HttpEngine::HttpEngine(HttpEngineOptions options) : loop_(std::make_unique<Loop>(options)) {}
 
 HttpEngine::~HttpEngine() = default;
@@ -460,6 +579,8 @@ void HttpEngine::abandon(Mailbox& mailbox) {
 }
 
 void HttpEngine::cancel() { loop_->cancel(); }
+
+void HttpEngine::wake() { loop_->wake(); }
 
 std::uint64_t HttpEngine::bytes_received() const { return loop_->received(); }
 

@@ -34,11 +34,26 @@ struct HttpAnswer {
 class BodySink {
  public:
   virtual ~BodySink() = default;
+  /// False: the next `size` bytes can't be taken now; the transfer pauses until this is true after
+  /// an HttpEngine::wake().
+  virtual bool has_room(std::size_t /*size*/) { return true; }
   /// Called before the first byte. False: the body is of no use, it is dropped (and the transfer
   /// cut when it is long).
   virtual bool begin(const HttpAnswer& answer) = 0;
   /// False: no more is taken; the transfer is cut and the exchange ends as kRefused.
   virtual bool write(std::span<const std::uint8_t> bytes) = 0;
+};
+
+/// Gives the body of a request, on the engine's thread: from memory or a local file.
+class BodySource {
+ public:
+  virtual ~BodySource() = default;
+  /// In bytes; read() gives as many, or throws.
+  virtual std::uint64_t size() const = 0;
+  /// Back to the first byte: a kept-alive connection may turn out to be closed.
+  virtual void rewind() = 0;
+  /// The next bytes, as many as there are and fit: 0 at the end.
+  virtual std::size_t read(std::span<std::uint8_t> out) = 0;
 };
 
 enum class Outcome {
@@ -51,10 +66,16 @@ enum class Outcome {
 
 struct HttpExchange {
   std::string url;
-  bool head = false;
+  std::string method = "GET";
   std::vector<std::string> headers;  ///< "Name: value", beside what every request carries
+  BodySource* body = nullptr;        ///< not owned; of a POST or PUT, null: an empty one
   BodySink* sink = nullptr;          ///< not owned; null drops the body
-  void* owner = nullptr;             ///< the caller's own mark, not touched
+  /// Instead of HttpEngineOptions::stall_timeout: for what the server must work on.
+  std::optional<std::chrono::milliseconds> stall_timeout;
+  /// It must not reach the server twice: it gets a connection of its own. On one that was kept
+  /// alive and turns out to be closed, libcurl would send it again, not knowing what became of it.
+  bool once = false;
+  void* owner = nullptr;  ///< the caller's own mark, not touched
 
   HttpAnswer answer;
   Outcome outcome = Outcome::kCancelled;
@@ -76,16 +97,21 @@ class Mailbox {
   std::atomic<bool> abandoned_ = false;
 };
 
+/// "lerobot.cpp; libcurl/VERSION", with what HF_HUB_USER_AGENT_ORIGIN adds: "; origin/...".
+std::string default_user_agent();
+
 struct HttpEngineOptions {
-  /// Exchanges under way at once, hence also connections that are open or kept alive.
+  /// Exchanges under way at once, hence also connections to one server.
   std::size_t connections = 8;
   std::chrono::milliseconds connect_timeout{10'000};
   /// An exchange is broken off when no byte arrives for this long, or less than 1 KiB/s over it.
   std::chrono::milliseconds stall_timeout{30'000};
+  std::string user_agent = default_user_agent();
 };
 
 /// Thread-safe. Kept-alive connections, HTTP/2 where a server offers it over TLS, proxies from the
-/// environment, certificates from the system's store or SSL_CERT_FILE.
+/// environment, certificates from the system's store or what SSL_CERT_FILE, REQUESTS_CA_BUNDLE or
+/// CURL_CA_BUNDLE names.
 class HttpEngine {
  public:
   using Clock = std::chrono::steady_clock;
@@ -102,6 +128,8 @@ class HttpEngine {
   void abandon(Mailbox& mailbox);
   /// All exchanges, now and later, arrive soon as kCancelled.
   void cancel();
+  /// Paused transfers ask their sinks again whether there is room.
+  void wake();
   /// Body bytes that came in so far, the dropped ones included.
   std::uint64_t bytes_received() const;
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/interrupt.h"
 #include "lerobot/base/log.h"
 #include "lerobot/hub/url.h"
 
@@ -16,14 +17,6 @@ using std::chrono::milliseconds;
 /// A wait that a user will notice is worth a line.
 constexpr milliseconds kNoticeableWait{5'000};
 constexpr std::size_t kLongestServerText = 200;
-
-/// Control characters of a server's text don't reach the terminal.
-std::string printable_text(std::string text) {
-  if (text.size() > kLongestServerText) text.resize(kLongestServerText);
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  return text;
-}
 
 std::optional<milliseconds> server_wait(const HttpAnswer& answer) {
   if (const auto limit = answer.header("ratelimit"))
@@ -41,15 +34,25 @@ void Credentials::add_to(HttpExchange& exchange, const std::string& source_url) 
 }
 
 std::string Credentials::describe() const {
-  if (!token) return "no token was sent; a private or gated source needs one (HF_TOKEN)";
+  if (!token)
+    return fmt::format(
+        "no token was sent{}; a private or gated source needs one: set HF_TOKEN, or log in with "
+        "`hf auth login`",
+        origin.empty() ? "" : fmt::format(" (none in {})", origin));
   return fmt::format("the token from {} was sent; check that it may read this source",
                      origin.empty() ? "the caller" : origin);
 }
 
 std::string describe_status(const HttpAnswer& answer) {
-  const auto text = answer.header("x-error-message");
+  auto text = answer.header("x-error-message");
+  if (const auto limit = rate_limit_words(answer)) text = text ? *limit + ", " + *text : *limit;
   if (!text) return fmt::format("status {}", answer.status);
-  return fmt::format("status {} ({})", answer.status, printable_text(*text));
+  return fmt::format("status {} ({})", answer.status, printable_text(*text, kLongestServerText));
+}
+
+std::optional<std::string> rate_limit_words(const HttpAnswer& answer) {
+  const auto limit = answer.status == 429 ? answer.header("ratelimit") : std::nullopt;
+  return limit ? describe_rate_limit(*limit) : std::nullopt;
 }
 
 bool is_redirect(long status) {
@@ -70,6 +73,7 @@ std::optional<Step> judge_transport(const HttpRequest& request, const HttpExchan
   if (exchange.outcome == Outcome::kFailed) fail("{}: {}", request.describe(), exchange.reason);
   if (!is_retryable_status(exchange.answer.status)) return std::nullopt;
   Step step = Step::retry(describe_status(exchange.answer));
+  step.status = exchange.answer.status;
   step.server_wait = server_wait(exchange.answer);
   return step;
 }
@@ -112,7 +116,9 @@ class HttpSender::Round {
     for (; under_way_ > 0; --under_way_) mailbox_->take();
   }
 
-  void run() {
+  void run(std::stop_token stop) {
+    const std::stop_callback break_off(std::move(stop),
+                                       [this] { sender_.engine_.abandon(*mailbox_); });
     for (Entry& entry : entries_) start(entry, {});
     while (under_way_ > 0) {
       const auto exchange = mailbox_->take();
@@ -141,8 +147,10 @@ class HttpSender::Round {
   }
 
   void handle(Entry& entry, const HttpExchange& exchange) {
-    if (exchange.outcome == Outcome::kCancelled)
+    if (exchange.outcome == Outcome::kCancelled) {
+      throw_when_interrupted();  // which is why, then
       fail("{}: the transfer was broken off: {}", entry.request->describe(), exchange.reason);
+    }
     const Step step = entry.request->judge(exchange);
     if (step.kind == Step::kAgain) {
       if (++entry.hops > kMostHops)
@@ -157,8 +165,9 @@ class HttpSender::Round {
     if (entry.request->made_progress()) entry.failures = 0;
     ++entry.failures;
     if (entry.failures >= sender_.policy_.attempts)
-      fail("{}: {} ({} attempts); check the server and the network", entry.request->describe(),
-           step.reason, entry.attempts);
+      throw UnreachableError(fmt::format("{}: {} ({} attempts); check the server and the network",
+                                         entry.request->describe(), step.reason, entry.attempts),
+                             step.status);
     const milliseconds wait =
         sender_.policy_.wait(entry.failures, step.server_wait, sender_.jitter());
     if (wait >= kNoticeableWait)
@@ -174,6 +183,8 @@ class HttpSender::Round {
   std::size_t under_way_ = 0;
 };
 
-void HttpSender::send_all(std::span<HttpRequest* const> requests) { Round(*this, requests).run(); }
+void HttpSender::send_all(std::span<HttpRequest* const> requests, std::stop_token stop) {
+  Round(*this, requests).run(std::move(stop));
+}
 
 }  // namespace lerobot::hub

@@ -7,17 +7,31 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 
+#include "lerobot/base/error.h"
 #include "lerobot/hub/http_engine.h"
 #include "lerobot/hub/retry_policy.h"
 
 namespace lerobot::hub {
 
+/// Every attempt failed in a way that may pass: no connection, or a status that says "later".
+class UnreachableError : public Error {
+ public:
+  UnreachableError(const std::string& message, long status) : Error(message), status_(status) {}
+  /// Of the last answer; 0 when there was none.
+  long status() const { return status_; }
+
+ private:
+  long status_;
+};
+
 /// The token of a source and the one origin that may see it.
 struct Credentials {
   std::optional<std::string> token;
-  /// Where the token came from ("HF_TOKEN", a file's path), for messages; never the token.
+  /// Where the token came from ("HF_TOKEN", a file's path), or, without one, where it was looked
+  /// for; for messages; never the token.
   std::string origin;
 
   /// Puts the Authorization header on `exchange` when its URL has the origin (scheme, host and
@@ -36,6 +50,7 @@ struct Step {
   };
   Kind kind = kDone;
   std::string reason = {};                                    ///< of kRetry
+  long status = 0;                                            ///< of a kRetry's answer; 0: none
   std::optional<std::chrono::milliseconds> server_wait = {};  ///< that a kRetry's answer asked for
 
   static Step done() { return {}; }
@@ -67,8 +82,11 @@ std::optional<Step> judge_transport(const HttpRequest& request, const HttpExchan
 [[noreturn]] void fail_status(const HttpRequest& request, const HttpAnswer& answer,
                               const Credentials& credentials);
 
-/// "503 (reason that the server gave)".
+/// "status 503 (reason that the server gave)".
 std::string describe_status(const HttpAnswer& answer);
+
+/// Of a 429 with a RateLimit header: which limit is used up, and for how long.
+std::optional<std::string> rate_limit_words(const HttpAnswer& answer);
 
 /// True for 301, 302, 303, 307 and 308.
 bool is_redirect(long status);
@@ -83,8 +101,9 @@ class HttpSender {
   HttpSender(HttpEngine& engine, RetryPolicy policy);
 
   /// Returns when all are done. Throws the Error of the first that fails, when the others have been
-  /// broken off: no sink is written to afterwards. Throws Error, too, when the engine is cancelled.
-  void send_all(std::span<HttpRequest* const> requests);
+  /// broken off: no sink is written to afterwards. Throws Error, too, when the engine is cancelled
+  /// or a stop is asked for.
+  void send_all(std::span<HttpRequest* const> requests, std::stop_token stop = {});
 
  private:
   class Round;

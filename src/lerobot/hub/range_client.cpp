@@ -7,6 +7,7 @@
 #include "lerobot/base/checked.h"
 #include "lerobot/base/error.h"
 #include "lerobot/hub/document_fetch.h"
+#include "lerobot/hub/environment.h"
 #include "lerobot/hub/range_fetch.h"
 #include "lerobot/hub/range_plan.h"
 #include "lerobot/hub/remote_file.h"
@@ -37,17 +38,30 @@ void check_options(const RangeClientOptions& options) {
 }
 
 Credentials credentials_of(const RangeClientOptions& options) {
-  if (!options.token || options.token->empty()) return {};
+  if (options.token && options.token->empty()) return {};
   return {options.token, options.token_origin};
 }
 
 }  // namespace
 
+RangeClientOptions range_options(const HubEnvironment& hub, std::size_t connections,
+                                 std::size_t subranges) {
+  RangeClientOptions options;
+  options.connections = connections;
+  options.subranges = subranges;
+  options.token = hub.credentials.token;
+  options.token_origin = hub.credentials.origin;
+  options.connect_timeout = hub.etag_timeout;
+  return options;
+}
+
 class RangeClient::Impl {
  public:
   explicit Impl(const RangeClientOptions& options)
       : subranges_(options.subranges),
-        engine_({options.connections, options.connect_timeout, options.stall_timeout}),
+        engine_({.connections = options.connections,
+                 .connect_timeout = options.connect_timeout,
+                 .stall_timeout = options.stall_timeout}),
         sender_(engine_, {options.attempts, options.first_backoff, options.longest_backoff,
                           options.longest_server_wait}),
         files_(sender_, credentials_of(options)) {}

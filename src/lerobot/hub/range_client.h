@@ -11,6 +11,8 @@
 
 namespace lerobot::hub {
 
+struct HubEnvironment;
+
 struct RangeClientOptions {
   /// Connections that are open or kept alive at once.
   std::size_t connections = 8;
@@ -34,6 +36,10 @@ struct RangeClientOptions {
   std::chrono::milliseconds longest_backoff{5'000};
   std::chrono::milliseconds longest_server_wait{300'000};
 };
+
+/// For files of the Hub: its token and time-outs.
+RangeClientOptions range_options(const HubEnvironment& hub, std::size_t connections,
+                                 std::size_t subranges);
 
 /// A range of one URL's content.
 struct UrlRange {

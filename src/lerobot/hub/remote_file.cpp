@@ -30,7 +30,7 @@ class Resolve : public HttpRequest, public BodySink {
 
   void prepare(HttpExchange& exchange) override {
     exchange.url = url_;
-    exchange.head = method_ == Method::kHead;
+    exchange.method = method_ == Method::kHead ? "HEAD" : "GET";
     exchange.sink = this;
     if (method_ == Method::kOneByte) exchange.headers.emplace_back("Range: bytes=0-0");
     credentials_.add_to(exchange, source_);

@@ -5,6 +5,9 @@
 #include <string>
 
 #include <curl/curl.h>
+#include <fmt/format.h>
+
+#include "lerobot/hub/url.h"
 
 namespace lerobot::hub {
 namespace {
@@ -19,6 +22,8 @@ std::string_view trim(std::string_view text) {
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
 }
+
+constexpr std::size_t kLongestGroup = 40;
 
 std::optional<std::int64_t> parse_seconds(std::string_view text) {
   std::int64_t value = 0;
@@ -58,6 +63,15 @@ std::optional<milliseconds> parse_rate_limit(std::string_view value) {
   }
   if (remaining != 0 || !reset) return std::nullopt;
   return seconds(*reset + 1);
+}
+
+std::optional<std::string> describe_rate_limit(std::string_view value) {
+  const auto wait = parse_rate_limit(value);
+  if (!wait) return std::nullopt;
+  const std::string_view group = trim(value.substr(0, value.find(';')));
+  return fmt::format("the limit of {} requests is used up for {} s",
+                     printable_text(std::string(group), kLongestGroup),
+                     std::chrono::duration_cast<seconds>(*wait).count());
 }
 
 milliseconds RetryPolicy::wait(int failures, std::optional<milliseconds> asked,

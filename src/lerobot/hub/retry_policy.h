@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace lerobot::hub {
@@ -18,6 +19,10 @@ std::optional<std::chrono::milliseconds> parse_retry_after(
 /// The wait that the Hub's RateLimit header asks for, `"api";r=0;t=55`: t + 1 seconds when no
 /// request remains (r is 0), nullopt otherwise.
 std::optional<std::chrono::milliseconds> parse_rate_limit(std::string_view value);
+
+/// What the header says for people: "the limit of \"api\" requests is used up for 55 s"; nullopt
+/// unless no request remains.
+std::optional<std::string> describe_rate_limit(std::string_view value);
 
 struct RetryPolicy {
   int attempts = 5;

@@ -123,6 +123,13 @@ std::string with_query_parameter(const std::string& url, std::string_view name,
   return part(handle, CURLUPART_URL);
 }
 
+std::string printable_text(std::string text, std::size_t longest) {
+  if (text.size() > longest) text.resize(longest);
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  return text;
+}
+
 std::string printable_url(const std::string& url) {
   std::string out = url.substr(0, url.find('#'));
   const std::size_t query = out.find('?');

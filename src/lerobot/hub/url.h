@@ -32,4 +32,7 @@ std::string with_query_parameter(const std::string& url, std::string_view name,
 /// live, leaves "?..." behind.
 std::string printable_url(const std::string& url);
 
+/// A server's text without control characters, at most `longest` bytes of it.
+std::string printable_text(std::string text, std::size_t longest);
+
 }  // namespace lerobot::hub

@@ -9,9 +9,9 @@
 #include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
 
+#include "lerobot/base/digest.h"
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
-#include "lerobot/base/sha256.h"
 #include "lerobot/hub/download.h"
 #include "lerobot/serialization/torch_archive.h"
 

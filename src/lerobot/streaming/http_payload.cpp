@@ -5,14 +5,14 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/hub/url.h"
-#include "lerobot/streaming/location.h"
+#include "lerobot/hub/location.h"
 
 namespace lerobot::streaming {
 namespace {
 
 std::string http_root(std::string_view root) {
-  Location location = classify_location(root);
-  if (location.kind != LocationKind::kHttp)
+  hub::Location location = hub::classify_location(root);
+  if (location.kind != hub::LocationKind::kHttp)
     fail_usage("{}: expected http://HOST/PATH or https://HOST/PATH", root);
   return std::move(location.root);
 }

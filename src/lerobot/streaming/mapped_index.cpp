@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <utility>
 
+#include "lerobot/base/digest.h"
 #include "lerobot/base/log.h"
-#include "lerobot/base/sha256.h"
 #include "lerobot/serialization/zip_archive.h"
 #include "lerobot/streaming/side_by_side.h"
 

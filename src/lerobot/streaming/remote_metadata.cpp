@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "lerobot/base/digest.h"
 #include "lerobot/base/error.h"
 #include "lerobot/base/json.h"
-#include "lerobot/base/sha256.h"
 #include "lerobot/dataset/dataset_info.h"
 #include "lerobot/hub/url.h"
-#include "lerobot/streaming/location.h"
+#include "lerobot/hub/location.h"
 
 namespace lerobot::streaming {
 namespace {
@@ -220,7 +220,7 @@ std::string readable_name(const std::string& url) {
 }  // namespace
 
 fs::path metadata_mirror_path(const fs::path& lerobot_home, const std::string& root_url) {
-  const std::string url = hub::printable_url(classify_location(root_url).root);
+  const std::string url = hub::printable_url(hub::classify_location(root_url).root);
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(url.data());
   const std::string digest = sha256_hex({bytes, url.size()}).substr(0, kDigestDigits);
   return lerobot_home / "streaming-metadata" / fmt::format("{}-{}", readable_name(url), digest);
@@ -229,8 +229,8 @@ fs::path metadata_mirror_path(const fs::path& lerobot_home, const std::string& r
 MetadataMirror mirror_metadata(const std::string& root_url, hub::RangeClient& client,
                                const MetadataMirrorOptions& options) {
   const auto begin = fs::file_time_type::clock::now();
-  const Location location = classify_location(root_url);
-  if (location.kind != LocationKind::kHttp)
+  const hub::Location location = hub::classify_location(root_url);
+  if (location.kind != hub::LocationKind::kHttp)
     fail_usage("{}: expected http://HOST/PATH or https://HOST/PATH", root_url);
   const fs::path folder = metadata_mirror_path(options.lerobot_home, root_url);
   constexpr const char* kRemedy = "check permissions and free space in HF_LEROBOT_HOME";

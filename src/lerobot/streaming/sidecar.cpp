@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "lerobot/base/digest.h"
 #include "lerobot/base/error.h"
-#include "lerobot/base/sha256.h"
 #include "lerobot/hub/home.h"
-#include "lerobot/streaming/location.h"
+#include "lerobot/hub/location.h"
 #include "lerobot/streaming/side_by_side.h"
 
 namespace lerobot::streaming {
@@ -279,7 +279,7 @@ SidecarManifest parse_manifest(std::string_view text, std::string_view name) {
 bool is_pinned(std::string_view data_root) {
   if (!data_root.starts_with("hf://datasets/")) return false;
   try {
-    return classify_location(data_root).pinned;
+    return hub::classify_location(data_root).pinned;
   } catch (const UsageError&) {  // a root that no dataset can have, in a foreign sidecar
     return false;
   }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lerobot/base/error.h"
-#include "lerobot/streaming/location.h"
+#include "lerobot/hub/location.h"
 #include "lerobot/streaming/sidecar_program.h"
 
 namespace lerobot::streaming {
@@ -85,8 +85,8 @@ class Parser {
 
   void check_root() {
     try {
-      const LocationKind kind = classify_location(result_.data_root).kind;
-      if (kind == LocationKind::kLocal && result_.range_backend == "native-http")
+      const hub::LocationKind kind = hub::classify_location(result_.data_root).kind;
+      if (kind == hub::LocationKind::kLocal && result_.range_backend == "native-http")
         mistake("--range-backend=native-http needs a remote --data-root; leave it out");
     } catch (const UsageError& error) {
       mistake(fmt::format("--data-root: {}", error.what()));

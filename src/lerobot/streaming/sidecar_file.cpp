@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "lerobot/base/checked.h"
+#include "lerobot/base/digest.h"
 #include "lerobot/base/error.h"
-#include "lerobot/base/sha256.h"
 #include "lerobot/serialization/npy.h"
 #include "lerobot/video/mp4_box.h"
 

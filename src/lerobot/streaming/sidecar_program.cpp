@@ -14,12 +14,9 @@
 #include "lerobot/base/log.h"
 #include "lerobot/base/program.h"
 #include "lerobot/dataset/dataset_files.h"
+#include "lerobot/hub/environment.h"
 #include "lerobot/hub/home.h"
-#include "lerobot/hub/range_client.h"
-#include "lerobot/streaming/http_payload.h"
-#include "lerobot/streaming/local_payload.h"
-#include "lerobot/streaming/location.h"
-#include "lerobot/streaming/remote_metadata.h"
+#include "lerobot/streaming/dataset_place.h"
 #include "lerobot/streaming/sidecar_builder.h"
 #include "lerobot/streaming/sidecar_file.h"
 
@@ -34,8 +31,9 @@ Indexes the MP4 files of a LeRobotDataset v3, so that streaming training need no
   --repo-id=OWNER/NAME      the dataset's id, which the sidecar records
   --repo-type=TYPE          dataset or bucket (default: dataset)
   --revision=REVISION       tag, branch or commit that the sidecar records (default: the dataset's
-                            version, v3.0)
-  --data-root=ROOT          a directory, or an http(s):// URL with meta/ and videos/ below it
+                            version, v3.0); read where --data-root names none
+  --data-root=ROOT          with meta/ and videos/ below it: a directory, an http(s):// URL,
+                            hf://datasets/OWNER/NAME[@REVISION] or hf://buckets/OWNER/NAME
   --output=FILE             the sidecar to write
   --episodes=N              index only the videos of the first N episodes; such a sidecar can't be
                             published (default: all)
@@ -43,58 +41,35 @@ Indexes the MP4 files of a LeRobotDataset v3, so that streaming training need no
   --range-backend=BACKEND   fsspec or native-http (default: by root). Local directories are read as
                             files, everything else by the native HTTP reader
   --max-probe-mb=N          MiB of a file that are read in search of its index (default: 64)
-  --push                    publish the sidecar (default: off)
+  --push                    publish the sidecar: on the branch lerobot-sidecars of a dataset, in
+                            meta/mp4-sidecars/ of a Bucket; a token with write permission is needed
+                            (default: off)
   --help                    show this text
 )";
 
-struct Source {
-  dataset::DatasetFiles files;
-  std::shared_ptr<Payload> payload;
-  std::string data_root;  // as the sidecar records it
-};
-
-Source open_local(const SidecarArguments& arguments) {
-  Source source;
-  source.data_root = local_data_root(arguments.data_root);
-  source.files = dataset::DatasetFiles::open(source.data_root, arguments.repo_id);
-  source.payload = std::make_shared<LocalPayload>(source.data_root);
-  return source;
+DatasetAddress address_of(const SidecarArguments& arguments) {
+  return {.repo_id = arguments.repo_id,
+          .type = arguments.repo_type == "bucket" ? hub::RepoType::kBucket
+                                                  : hub::RepoType::kDataset,
+          .root = arguments.data_root,
+          .revision = arguments.revision,
+          .pinned = {}};
 }
 
-Source open_http(const SidecarArguments& arguments, const Location& location) {
-  hub::RangeClientOptions options;
+std::unique_ptr<DatasetPlace> open_source(const SidecarArguments& arguments) {
+  PlaceOptions options;
+  options.hub = hub::HubEnvironment::read();
+  options.lerobot_home = hub::lerobot_home();
   options.connections = std::max(options.connections, static_cast<std::size_t>(arguments.workers));
-  auto client = std::make_shared<hub::RangeClient>(options);
-  Source source;
-  source.data_root = location.root;
-  MetadataMirrorOptions mirror_options;
-  mirror_options.lerobot_home = hub::lerobot_home();
-  mirror_options.waiting = throw_when_interrupted;
-  const MetadataMirror mirror = mirror_metadata(location.root, *client, mirror_options);
-  source.files = dataset::DatasetFiles::open(mirror.root, arguments.repo_id);
-  source.payload = std::make_shared<HttpPayload>(location.root, std::move(client));
-  return source;
+  options.waiting = throw_when_interrupted;
+  return open_place(address_of(arguments), options);
 }
 
-Source open_source(const SidecarArguments& arguments) {
-  const Location location = classify_location(arguments.data_root);
-  switch (location.kind) {
-    case LocationKind::kLocal:
-      return open_local(arguments);
-    case LocationKind::kHttp:
-      return open_http(arguments, location);
-    case LocationKind::kHfBucket:
-    case LocationKind::kHfDataset:
-    case LocationKind::kHfOther:
-      fail(
-          "--data-root={}: reading from the Hub is not supported yet; download the dataset and "
-          "give "
-          "its directory",
-          arguments.data_root);
-    case LocationKind::kOther:
-      break;
-  }
-  fail("--data-root={}: expected a directory or an http(s):// URL", arguments.data_root);
+dataset::DatasetFiles open_files(DatasetPlace& place) {
+  dataset::DatasetFiles files;
+  place.with_metadata(
+      [&](const fs::path& root) { files = dataset::DatasetFiles::open(root, place.repo_id()); });
+  return files;
 }
 
 /// What can be refused before anything is read.
@@ -107,7 +82,19 @@ void check_push(const SidecarArguments& arguments) {
         "Only a complete dataset sidecar can be published: leave out --episodes={}, or leave out "
         "--push",
         *arguments.episodes);
-  fail("--push is not supported yet: publishing comes with the Hub; upload the file yourself");
+}
+
+/// The sidecar stays where it is when it can't be published.
+void publish(DatasetPlace& place, const SidecarIdentity& identity,
+             const SidecarArguments& arguments) {
+  try {
+    fmt::print("Pushed to {}\n", place.publish(identity, arguments.output));
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error& error) {
+    fail("the sidecar is complete in {}, but is not published: {}", arguments.output,
+         error.what());
+  }
 }
 
 /// Writes the archive beside its name and moves it there when it is complete and valid.
@@ -142,15 +129,14 @@ int run(std::span<const std::string> command_line) {
     return 0;
   }
   check_push(arguments);
-  if (arguments.repo_type == "bucket")
-    fail("--repo-type=bucket is not supported yet: reading Buckets comes with the Hub");
   const InterruptGuard interrupts(
       "\nStopping; nothing will be written. Once more to stop at once.\n");
-  const Source source = open_source(arguments);
-  if (arguments.range_backend == "fsspec" && source.data_root.find("://") != std::string::npos)
-    log::info("--range-backend=fsspec: {} is read by the native HTTP reader", source.data_root);
+  const auto place = open_source(arguments);
+  if (arguments.range_backend == "fsspec" && place->is_remote())
+    log::info("--range-backend=fsspec: {} is read by the native HTTP reader", place->data_root());
+  const dataset::DatasetFiles files = open_files(*place);
 
-  const std::vector<std::string> paths = video_paths(source.files, arguments.episodes);
+  const std::vector<std::string> paths = video_paths(files, arguments.episodes);
   if (paths.empty())
     fail("dataset {}: it has no video features, so there is nothing to index", arguments.repo_id);
   SidecarBuildOptions options;
@@ -159,17 +145,20 @@ int run(std::span<const std::string> command_line) {
   options.progress = log_progress();
   options.poll = throw_when_interrupted;
   const SidecarIdentity identity = expected_identity(
-      arguments.repo_id, arguments.revision.value_or(source.files.info().codebase_version),
-      source.data_root, paths, *source.payload, arguments.workers);
-  log::info("Indexing {} MP4 files of {}", paths.size(), source.data_root);
-  write_sidecar(identity, *source.payload, arguments.output, options);
+      place->repo_id(), arguments.revision.value_or(files.info().codebase_version),
+      place->data_root(), paths, *place->payload(), arguments.workers);
+  log::info("Indexing {} MP4 files of {}", paths.size(), place->data_root());
+  write_sidecar(identity, *place->payload(), arguments.output, options);
 
-  const std::int64_t all = source.files.episodes().size();
+  const std::int64_t all = files.episodes().size();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   fmt::print("Wrote {}\n", arguments.output);
   fmt::print("{} episodes, {} files, {:.1f} s\n", std::min(arguments.episodes.value_or(all), all),
              paths.size(), elapsed.count());
-  fmt::print("Not published; publishing needs --push\n");
+  if (arguments.push)
+    publish(*place, identity, arguments);
+  else
+    fmt::print("Not published; publishing needs --push\n");
   return 0;
 }
 

@@ -28,9 +28,10 @@ double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 <
 }  // namespace
 
 int run_data_only(config::TrainConfig config, DataShare share, bool output_dir_given) {
-  const auto metadata = open_metadata(config);
+  const auto place = open_place(config);
+  const auto metadata = open_metadata(config, *place);
   complete_policy_config(config, *metadata);
-  const Datasets datasets = open_datasets(config, metadata, share.world);
+  const Datasets datasets = open_datasets(config, *place, metadata, share.world);
   const auto loader = make_train_loader(config, datasets, share, {}, /*pin_memory=*/false);
   if (datasets.stream) log_stream_panel(config, *datasets.stream, share);
 

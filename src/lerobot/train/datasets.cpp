@@ -2,22 +2,25 @@
 
 #include <utility>
 
-#include "lerobot/base/error.h"
+#include "lerobot/base/interrupt.h"
 #include "lerobot/dataset/episode_selection.h"
 #include "lerobot/dataset/episodes.h"
 #include "lerobot/dataset/image_transforms.h"
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/dataset/stats.h"
+#include "lerobot/hub/environment.h"
 #include "lerobot/hub/home.h"
 
 namespace lerobot::train {
 namespace {
 
-namespace fs = std::filesystem;
+using config::TrainConfig;
+
+constexpr const char* kStopping = "\nStopping before the first step. Once more to stop at once.\n";
 
 }  // namespace
 
-dataset::MapLoaderOptions map_loader_options(const config::TrainConfig& config, bool pin_memory) {
+dataset::MapLoaderOptions map_loader_options(const TrainConfig& config, bool pin_memory) {
   dataset::MapLoaderOptions options;
   options.batch_size = config.batch_size;
   options.num_workers = config.num_workers;
@@ -28,33 +31,32 @@ dataset::MapLoaderOptions map_loader_options(const config::TrainConfig& config, 
   return options;
 }
 
-fs::path dataset_root(const config::DatasetConfig& config) {
-  if (config.root) {
-    if (!fs::is_directory(*config.root))
-      fail(
-          "--dataset.root={} is not a folder; expected the root of a LeRobotDataset v3 (with "
-          "meta/, "
-          "data/ and videos/)",
-          *config.root);
-    return *config.root;
-  }
-  const fs::path root = hub::lerobot_home() / config.repo_id;
-  if (!fs::exists(root / "meta" / "info.json"))
-    fail(
-        "dataset {} is not on this machine (looked for {}); downloading from the Hub is not "
-        "supported "
-        "yet: pass --dataset.root=FOLDER, or download it there with "
-        "`hf download --repo-type=dataset {} --local-dir {}`",
-        config.repo_id, (root / "meta" / "info.json").string(), config.repo_id, root.string());
-  return root;
+std::shared_ptr<streaming::DatasetPlace> open_place(
+    const TrainConfig& config, const std::optional<dataset::PinnedRevision>& pinned) {
+  const config::DatasetConfig& options = config.dataset;
+  const InterruptGuard interrupts(kStopping);
+  return streaming::open_place(
+      {.repo_id = options.repo_id,
+       .type = options.repo_type == "bucket" ? hub::RepoType::kBucket : hub::RepoType::kDataset,
+       .root = options.root,
+       .revision = options.revision,
+       .pinned = pinned},
+      {.hub = hub::HubEnvironment::read(),
+       .lerobot_home = hub::lerobot_home(),
+       .connections = stream_connections(config),
+       .subranges = static_cast<std::size_t>(options.streaming_native_http_subranges),
+       .lock_timeout = std::chrono::duration<double>(options.streaming_sidecar_lock_timeout_s),
+       .waiting = throw_when_interrupted});
 }
 
-std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfig& config) {
-  auto metadata =
-      config.dataset.streaming
-          ? open_stream_metadata(config)
-          : dataset::DatasetMetadata::open(dataset_root(config.dataset), config.dataset.repo_id,
-                                           config.dataset.depth_output_unit);
+std::shared_ptr<dataset::DatasetMetadata> open_metadata(const TrainConfig& config,
+                                                        streaming::DatasetPlace& place) {
+  const InterruptGuard interrupts(kStopping);
+  std::shared_ptr<dataset::DatasetMetadata> metadata;
+  place.with_metadata([&](const std::filesystem::path& root) {
+    metadata = dataset::DatasetMetadata::open(root, config.dataset.repo_id,
+                                              config.dataset.depth_output_unit);
+  });
   if (config.dataset.use_imagenet_stats) {
     auto stats = metadata->stats();
     dataset::use_imagenet_stats(stats, metadata->info());
@@ -63,17 +65,19 @@ std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfi
   return metadata;
 }
 
-Datasets open_datasets(const config::TrainConfig& config,
+Datasets open_datasets(const TrainConfig& config, streaming::DatasetPlace& place,
                        std::shared_ptr<dataset::DatasetMetadata> metadata, std::int64_t world) {
+  const InterruptGuard interrupts(kStopping);
   if (config.dataset.streaming)
     return {.metadata = metadata,
             .train = nullptr,
             .held_out = nullptr,
-            .stream = open_stream(config, metadata, world)};
+            .stream = open_stream(config, place, metadata, world)};
   const auto selected = dataset::select_episodes(
       metadata->info().total_episodes, config.dataset.episodes, config.dataset.exclude_episodes);
   const auto split =
       dataset::split_episodes(metadata->episodes(), selected, config.dataset.eval_split);
+  place.download(*metadata, selected);
   const auto open = [&](const std::vector<std::int64_t>& episodes) {
     return dataset::MapDataset::open(metadata, {.episodes = episodes,
                                                 .windows = config.policy->delta_indices(),
@@ -85,7 +89,7 @@ Datasets open_datasets(const config::TrainConfig& config,
   return datasets;
 }
 
-dataset::EpisodeAwareSampler make_sampler(const config::TrainConfig& config,
+dataset::EpisodeAwareSampler make_sampler(const TrainConfig& config,
                                           const Datasets& datasets) {
   const auto& episodes = datasets.metadata->episodes();
   const auto selected = datasets.train->episodes();
@@ -110,7 +114,7 @@ std::int64_t Datasets::episodes() const {
                                           : train->episodes().size());
 }
 
-std::unique_ptr<dataset::BatchSource> make_train_loader(const config::TrainConfig& config,
+std::unique_ptr<dataset::BatchSource> make_train_loader(const TrainConfig& config,
                                                         const Datasets& datasets, DataShare share,
                                                         const LoaderStart& start, bool pin_memory) {
   if (datasets.stream)

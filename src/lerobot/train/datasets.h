@@ -1,7 +1,6 @@
 // The datasets of a configuration: where they lie, which episodes train, which are held out.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -10,6 +9,7 @@
 #include "lerobot/dataset/map_dataset.h"
 #include "lerobot/dataset/map_loader.h"
 #include "lerobot/dataset/sampler.h"
+#include "lerobot/streaming/dataset_place.h"
 #include "lerobot/train/stream.h"
 
 namespace lerobot::train {
@@ -28,16 +28,19 @@ struct Datasets {
   std::int64_t episodes() const;
 };
 
-/// --dataset.root, else $HF_LEROBOT_HOME/<repo_id> (default ~/.cache/huggingface/lerobot). Throws
-/// Error that says where it was looked for.
-std::filesystem::path dataset_root(const config::DatasetConfig& config);
+/// Where the dataset is: --dataset.root, the Bucket, $HF_LEROBOT_HOME/<repo_id> (default
+/// ~/.cache/huggingface/lerobot), the repository on the Hub; its revision pinned to a commit, or to
+/// `pinned`, which rank 0 has found. Throws Error that says where it was looked for.
+std::shared_ptr<streaming::DatasetPlace> open_place(
+    const config::TrainConfig& config, const std::optional<dataset::PinnedRevision>& pinned = {});
 
 /// Reads the metadata; camera statistics are ImageNet's under --dataset.use_imagenet_stats.
-std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfig& config);
+std::shared_ptr<dataset::DatasetMetadata> open_metadata(const config::TrainConfig& config,
+                                                        streaming::DatasetPlace& place);
 
-/// Opens the selected episodes with the policy's windows, in memory or as a stream, for a run of
-/// `world` processes. Throws as dataset/ and streaming/ do.
-Datasets open_datasets(const config::TrainConfig& config,
+/// Opens the selected episodes with the policy's windows, for a run of `world` processes: as a
+/// stream, or in memory, which downloads their files first. Throws as dataset/ and streaming/ do.
+Datasets open_datasets(const config::TrainConfig& config, streaming::DatasetPlace& place,
                        std::shared_ptr<dataset::DatasetMetadata> metadata, std::int64_t world);
 
 /// Training order: LeRobot's, frames of short episodes' ends left out as the policy asks.

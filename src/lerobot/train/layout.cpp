@@ -53,6 +53,25 @@ void keep_format_of_whole_weights(config::TrainConfig& config, const std::set<st
   config.checkpoint_format = "safetensors";
 }
 
+/// An option that was written and changes nothing is a misunderstanding worth a line.
+void warn_about_idle_options(const config::TrainConfig& config, const std::set<std::string>& given,
+                             const distributed::Mesh& mesh) {
+  const auto warn = [&](const char* group, const std::string& why) {
+    for (const std::string& name : given)
+      if (name.starts_with(group)) log::warning("--{} has no effect: {}", name, why);
+  };
+  if (!mesh.is_sharded())
+    warn("accelerator.fsdp.", "the model is not sharded (--parallelism.dp_shard)");
+  if (mesh.is_sharded())
+    warn("accelerator.ddp.", "the model is sharded (--parallelism.dp_shard)");
+  else if (mesh.world_size() == 1)
+    warn("accelerator.ddp.", "there is one process");
+  if (config.accelerator.mixed_precision != "fp16")
+    warn("accelerator.grad_scaler.",
+         fmt::format("--accelerator.mixed_precision={} scales no loss",
+                     config.accelerator.mixed_precision));
+}
+
 }  // namespace
 
 distributed::Mesh resolve_layout(config::TrainConfig& config, const std::set<std::string>& given,
@@ -66,6 +85,7 @@ distributed::Mesh resolve_layout(config::TrainConfig& config, const std::set<std
   // What -1 stands for is known only now.
   if (const auto problems = config::validate(config); !problems.empty())
     throw UsageError(fmt::format("{}", fmt::join(problems, "\n")));
+  if (rank == 0) warn_about_idle_options(config, given, mesh);
   return mesh;
 }
 

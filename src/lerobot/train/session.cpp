@@ -16,6 +16,7 @@
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/policy/registry.h"
 #include "lerobot/train/checkpoint_files.h"
+#include "lerobot/train/hub_files.h"
 
 namespace lerobot::train {
 namespace {
@@ -87,12 +88,25 @@ std::vector<optim::Group> optimizer_groups(policy::Policy& policy,
   return groups;
 }
 
-/// Rank 0 does `work` before the others: what it puts into a cache they find there.
-template <class F>
-void main_rank_first(const distributed::World& world, const F& work) {
-  if (world.is_main()) work();
-  world.all().barrier();
-  if (!world.is_main()) work();
+/// Two lines; empty for a dataset that is in no repository.
+std::string pin_text(const std::optional<dataset::PinnedRevision>& pinned) {
+  return pinned ? fmt::format("{}\n{}", pinned->revision, pinned->commit) : "";
+}
+
+std::optional<dataset::PinnedRevision> parse_pin(const std::string& text) {
+  const std::size_t line = text.find('\n');
+  if (line == std::string::npos) return std::nullopt;
+  return dataset::PinnedRevision{text.substr(0, line), text.substr(line + 1)};
+}
+
+/// Opens the datasets and gives the policy its features. Returns which state was opened.
+std::string open_data(Session& session, const std::optional<dataset::PinnedRevision>& pinned) {
+  config::TrainConfig& cfg = session.config;
+  const auto place = open_place(cfg, pinned);
+  auto metadata = open_metadata(cfg, *place);
+  complete_policy_config(cfg, *metadata);
+  session.datasets = open_datasets(cfg, *place, std::move(metadata), session.world->size());
+  return pin_text(place->pinned());
 }
 
 template <class F>
@@ -119,7 +133,7 @@ void build_policy(Session& session, const dataset::DatasetStats& statistics) {
   const auto& pretrained = cfg.policy->pretrained_path;
   session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
   if (pretrained) {
-    const fs::path directory = config::find_pretrained(*pretrained);
+    const fs::path directory = fetch_policy(*pretrained, cfg.policy->pretrained_revision).folder;
     // A resumed run reads its weights later, every rank what it holds.
     if (!cfg.resume) load_pretrained_weights(*session.policy, directory);
     session.processors = policy::load_processors(*cfg.policy, directory, cfg.rename_map,
@@ -165,6 +179,16 @@ void build_model(Session& session, const dataset::DatasetStats& statistics) {
   ::malloc_trim(0);  // what the whole models took
 }
 
+/// All ranks begin with the weights of one commit, and the configuration says which.
+void pin_pretrained_policy(config::TrainConfig& config, const distributed::World& world) {
+  config::PolicyConfig& policy = *config.policy;
+  if (!policy.pretrained_path || !config::may_be_on_hub(*policy.pretrained_path)) return;
+  const std::string commit = world.from_main([&] {
+    return fetch_policy(*policy.pretrained_path, policy.pretrained_revision).commit.value_or("");
+  });
+  if (!commit.empty()) policy.pretrained_revision = commit;
+}
+
 void seed_torch(std::uint64_t seed) {
   at::manual_seed(seed);  // the CPU generator and every CUDA device
 }
@@ -207,14 +231,14 @@ Session make_session(config::TrainConfig config, std::set<std::string> given,
   if (cfg.seed) seed_torch(static_cast<std::uint64_t>(*cfg.seed));
 
   log::info("Creating dataset");
-  main_rank_first(world, [&] {
-    auto metadata = open_metadata(cfg);
-    complete_policy_config(cfg, *metadata);
-    session.datasets = open_datasets(cfg, std::move(metadata), world.size());
-  });
+  // Rank 0 goes ahead: what it puts into a cache the others find there, and the commit that it
+  // reads is theirs, too. Its download may take hours.
+  const std::string pin = world.from_main([&] { return open_data(session, std::nullopt); });
+  if (!world.is_main()) open_data(session, parse_pin(pin));
   const auto& statistics = session.datasets.metadata->stats();
 
   log::info("Creating policy");
+  pin_pretrained_policy(cfg, world);
   build_model(session, statistics);
   double reading_s = 0;
   if (cfg.resume) reading_s += seconds_of([&] { restore_weights(session, *cfg.checkpoint_path); });

@@ -11,10 +11,6 @@
 #include "lerobot/dataset/episode_selection.h"
 #include "lerobot/dataset/image_transforms.h"
 #include "lerobot/hub/home.h"
-#include "lerobot/streaming/http_payload.h"
-#include "lerobot/streaming/local_payload.h"
-#include "lerobot/streaming/location.h"
-#include "lerobot/streaming/remote_metadata.h"
 #include "lerobot/streaming/sidecar_cache.h"
 #include "lerobot/train/datasets.h"
 
@@ -23,7 +19,6 @@ namespace {
 
 using config::TrainConfig;
 
-constexpr const char* kStopping = "\nStopping before the first step. Once more to stop at once.\n";
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 /// LeRobot's seed of a stream under --seed=null.
 constexpr std::uint64_t kSeedWithoutSeed = 42;
@@ -32,29 +27,9 @@ constexpr std::int64_t kMostFetchThreads = 64;
 /// A disk is not faster when more threads read it, and each holds an episode's rows while it does.
 constexpr std::int64_t kMostLocalFetchThreads = 4;
 
-bool is_remote(const TrainConfig& config) {
-  return config.dataset.root &&
-         streaming::classify_location(*config.dataset.root).kind == streaming::LocationKind::kHttp;
-}
-
 /// Episodes that a lane fetches at the same time.
 std::int64_t max_num_shards(const TrainConfig& config) {
   return std::max<std::int64_t>(1, config.num_workers);
-}
-
-std::shared_ptr<hub::RangeClient> make_client(const TrainConfig& config) {
-  hub::RangeClientOptions options;
-  options.connections =
-      static_cast<std::size_t>(config.dataset.streaming_native_http_connections.value_or(
-          std::max<std::int64_t>(8, max_num_shards(config))));
-  options.subranges = static_cast<std::size_t>(config.dataset.streaming_native_http_subranges);
-  return std::make_shared<hub::RangeClient>(options);
-}
-
-std::shared_ptr<streaming::Payload> open_payload(const TrainConfig& config) {
-  if (is_remote(config))
-    return std::make_shared<streaming::HttpPayload>(*config.dataset.root, make_client(config));
-  return std::make_shared<streaming::LocalPayload>(dataset_root(config.dataset));
 }
 
 std::uint64_t byte_budget(const TrainConfig& config) {
@@ -103,7 +78,7 @@ Resources resources_of(const TrainConfig& config, const StreamRun& run, DataShar
   resources.samples_ahead =
       std::max(config.batch_size, config.dataset.streaming_decoded_queue_size);
   resources.fetch_threads = std::min(
-      is_remote(config) ? kMostFetchThreads : kMostLocalFetchThreads,
+      run.remote ? kMostFetchThreads : kMostLocalFetchThreads,
       lanes *
           std::min(max_num_shards(config),
                    std::max<std::int64_t>(1, pool + config.dataset.streaming_prefetch_episodes)));
@@ -117,44 +92,36 @@ Resources resources_of(const TrainConfig& config, const StreamRun& run, DataShar
 
 std::shared_ptr<const streaming::VideoIndex> open_index(const TrainConfig& config,
                                                         const dataset::DatasetMetadata& metadata,
-                                                        streaming::Payload& payload) {
+                                                        streaming::DatasetPlace& place) {
   const auto workers = static_cast<int>(max_num_shards(config));
+  const auto pinned = place.pinned();
   const streaming::SidecarIdentity identity = streaming::expected_identity(
-      config.dataset.repo_id, config.dataset.revision.value_or(metadata.info().codebase_version),
-      is_remote(config) ? streaming::classify_location(*config.dataset.root).root
-                        : streaming::local_data_root(dataset_root(config.dataset)),
-      streaming::video_paths(metadata), payload, workers);
+      place.repo_id(),
+      pinned ? pinned->revision
+             : config.dataset.revision.value_or(metadata.info().codebase_version),
+      place.data_root(), streaming::video_paths(metadata), *place.payload(), workers);
   streaming::SidecarCacheOptions options;
   options.lerobot_home = hub::lerobot_home();
   options.lock_timeout_s = config.dataset.streaming_sidecar_lock_timeout_s;
   options.build.workers = workers;
   options.build.progress = streaming::log_progress();
   options.build.poll = throw_when_interrupted;
-  return streaming::prepare_sidecar(identity, payload, options);
+  options.fetch_published = [&](const std::filesystem::path& file) {
+    return place.fetch_published(identity, file);
+  };
+  return streaming::prepare_sidecar(identity, *place.payload(), options);
 }
 
 double gibibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / kGiB; }
 
 }  // namespace
 
-std::shared_ptr<dataset::DatasetMetadata> open_stream_metadata(const TrainConfig& config) {
-  const auto open = [&](const std::filesystem::path& root) {
-    return dataset::DatasetMetadata::open(root, config.dataset.repo_id,
-                                          config.dataset.depth_output_unit);
-  };
-  if (!is_remote(config)) return open(dataset_root(config.dataset));
-  const auto client = make_client(config);
-  const InterruptGuard interrupts(kStopping);
-  const streaming::MetadataMirror mirror = streaming::mirror_metadata(
-      *config.dataset.root, *client,
-      {.lerobot_home = hub::lerobot_home(),
-       .lock_timeout =
-           std::chrono::duration<double>(config.dataset.streaming_sidecar_lock_timeout_s),
-       .waiting = throw_when_interrupted});
-  return open(mirror.root);
+std::size_t stream_connections(const TrainConfig& config) {
+  return static_cast<std::size_t>(config.dataset.streaming_native_http_connections.value_or(
+      std::max<std::int64_t>(8, max_num_shards(config))));
 }
 
-StreamRun open_stream(const TrainConfig& config,
+StreamRun open_stream(const TrainConfig& config, streaming::DatasetPlace& place,
                       std::shared_ptr<const dataset::DatasetMetadata> metadata,
                       std::int64_t world) {
   streaming::StreamSource source;
@@ -164,11 +131,9 @@ StreamRun open_stream(const TrainConfig& config,
   std::sort(source.episodes.begin(), source.episodes.end());
   source.layout = std::make_shared<const dataset::BatchLayout>(
       metadata, config.policy->delta_indices(), config.tolerance_s);
-  source.payload = open_payload(config);
+  source.payload = place.payload();
   std::shared_ptr<const streaming::VideoIndex> index;
-  // An index may take long to build.
-  const InterruptGuard interrupts(kStopping);
-  if (!metadata->video_keys().empty()) index = open_index(config, *metadata, *source.payload);
+  if (!metadata->video_keys().empty()) index = open_index(config, *metadata, place);
   throw_when_interrupted();
   source.reader = std::make_shared<streaming::EpisodeReader>(metadata, index, source.payload,
                                                              config.tolerance_s);
@@ -176,7 +141,7 @@ StreamRun open_stream(const TrainConfig& config,
   const streaming::EpisodeList selected = source.episode_list();
   streaming::StreamingState state = streaming::initial_state(setup_of(config, world), selected);
   streaming::VirtualTopology topology = streaming::topology_of(state, selected);
-  return {std::move(source), std::move(state), std::move(topology)};
+  return {std::move(source), place.is_remote(), std::move(state), std::move(topology)};
 }
 
 void resume_stream(StreamRun& run, const TrainConfig& config,

@@ -1,12 +1,13 @@
 // A streamed dataset of a configuration: where it lies, its index, and the loader that reads it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 
 #include "lerobot/config/train_config.h"
 #include "lerobot/dataset/metadata.h"
+#include "lerobot/streaming/dataset_place.h"
 #include "lerobot/streaming/stream_loader.h"
 #include "lerobot/streaming/streaming_state.h"
 #include "lerobot/train/data_share.h"
@@ -16,18 +17,18 @@ namespace lerobot::train {
 /// What of a streamed run is needed to load batches and to record where it stands.
 struct StreamRun {
   streaming::StreamSource source;
+  bool remote = false;  ///< its files are not on this machine
   streaming::StreamingState state;
   streaming::VirtualTopology topology;
 };
 
-/// The metadata of the dataset that --dataset.root or --dataset.repo_id names: of a remote one a
-/// copy is kept under HF_LEROBOT_HOME. Throws Error that says where it was looked for.
-std::shared_ptr<dataset::DatasetMetadata> open_stream_metadata(const config::TrainConfig& config);
+/// How many connections a stream has to its server.
+std::size_t stream_connections(const config::TrainConfig& config);
 
 /// Opens the selected episodes: finds or builds the index of their videos, which may take long and
 /// reports its progress. The run of `world` processes stands at its beginning. Throws Error as
 /// streaming/ does.
-StreamRun open_stream(const config::TrainConfig& config,
+StreamRun open_stream(const config::TrainConfig& config, streaming::DatasetPlace& place,
                       std::shared_ptr<const dataset::DatasetMetadata> metadata, std::int64_t world);
 
 /// Puts a run of `world` processes where it was after `steps` steps of the recorded one, and logs

@@ -19,7 +19,9 @@
 #include "lerobot/distributed/world.h"
 #include "lerobot/policy/registry.h"
 #include "lerobot/train/data_only.h"
+#include "lerobot/train/hub_files.h"
 #include "lerobot/train/layout.h"
+#include "lerobot/train/publishing.h"
 #include "lerobot/train/session.h"
 #include "lerobot/train/training_loop.h"
 
@@ -79,7 +81,10 @@ int train(config::TrainCommandLine& command_line, const distributed::World& worl
   // The default has the time in it.
   config.output_dir = world.all().broadcast_text(*config.output_dir);
   follow_moved_run(config, command_line.given.contains("output_dir"));
-  if (world.is_main()) check_output_dir(config);
+  if (world.is_main()) {
+    check_output_dir(config);
+    check_publishing(config);
+  }
   log::info("{}", to_python_json(config::to_json(config, policy::policy_types()), 4));
   log::info("Logs will be saved locally.");
   // Every rank builds the same: rank 0 warns for all.
@@ -105,7 +110,7 @@ int reporting_to(const distributed::World& world, const F& work) {
 
 int run(std::span<const std::string> arguments) {
   const auto& policies = policy::policy_types();
-  auto command_line = config::parse_train_command_line(arguments, policies);
+  auto command_line = config::parse_train_command_line(arguments, policies, hub_files());
   if (command_line.help) {
     std::fputs(config::train_help(policies).c_str(), stdout);
     return 0;

@@ -27,6 +27,7 @@
 #include "lerobot/train/evaluation.h"
 #include "lerobot/train/metrics.h"
 #include "lerobot/train/progress_bar.h"
+#include "lerobot/train/publishing.h"
 #include "lerobot/train/run_log.h"
 #include "lerobot/train/stop_agreement.h"
 #include "lerobot/train/waits.h"
@@ -78,10 +79,17 @@ class TrainingLoop {
     const distributed::World& world = *session.world;
     if (world.is_main())
       metrics_file_.emplace(session.output_dir / "metrics.jsonl", session.start.step);
+    if (world.is_main() && config_.save_checkpoint_to_hub) uploads_.emplace(config_);
     if (world.is_main() || world.mesh().is_sharded())
-      saver_ = std::make_unique<checkpoint::BackgroundSaver>(checkpoint::CheckpointWriter(
-          session.output_dir / config::kCheckpointsFolder, config_.steps,
-          world.mesh().is_sharded() ? world.background() : distributed::Communicator()));
+      saver_ = std::make_unique<checkpoint::BackgroundSaver>(
+          checkpoint::CheckpointWriter(session.output_dir / config::kCheckpointsFolder,
+                                       config_.steps,
+                                         world.mesh().is_sharded()
+                                             ? world.background()
+                                             : distributed::Communicator()),
+          [this](const fs::path& checkpoint) {
+            if (uploads_) uploads_->add(checkpoint);
+          });
     // LeRobot's train_config.json has no such option, so that the files themselves tell a resumed
     // run; it may have other ranks.
     const auto samples = [&](std::int64_t rank) {
@@ -299,9 +307,34 @@ class TrainingLoop {
   }
 
   int finish() {
-    wait_for_checkpoint();
+    // What is to be published must be on the disk first, also under --save_checkpoint=false.
+    const bool publishes = config_.policy->push_to_hub;
+    if (publishes && saved_step_ != config_.steps && session_.start.step < config_.steps)
+      save(config_.steps);
+    const std::optional<fs::path> saved = wait_for_checkpoint();
     log::info("End of training");
+    if (publishes) publish(saved);
+    finish_uploads();
     return 0;
+  }
+
+  /// Rank 0 uploads, however long it takes; a failure is its own.
+  void publish(const std::optional<fs::path>& saved) {
+    session_.world->from_main([&] {
+      const fs::path checkpoint = saved ? *saved : fs::path(*config_.checkpoint_path);
+      log::info("Model pushed to {}", publish_policy(config_, *session_.datasets.metadata,
+                                                     checkpoint, program_name()));
+      return std::string();
+    });
+  }
+
+  void finish_uploads() {
+    if (!config_.save_checkpoint_to_hub) return;
+    session_.world->from_main([&] {
+      log::info("Waiting until all checkpoints are published");
+      uploads_->finish();
+      return std::string();
+    });
   }
 
   int stop_early(std::int64_t step, int signal) {
@@ -313,7 +346,9 @@ class TrainingLoop {
     } else if (saved_step_ != step && step > session_.start.step) {
       save(step);
     }
-    if (const auto path = wait_for_checkpoint(); path && config_.save_checkpoint)
+    const auto path = wait_for_checkpoint();
+    finish_uploads();
+    if (path && config_.save_checkpoint)
       log::info(
           "Go on with: {} --resume=true --config_path='{}'{}", program_name(),
           (*path / config::kPretrainedModelFolder / config::kTrainConfigFile).string(),
@@ -328,6 +363,7 @@ class TrainingLoop {
   MetricsTracker tracker_;
   StopAgreement agreement_;
   std::optional<JsonLines> metrics_file_;               // rank 0 alone
+  std::optional<CheckpointUploads> uploads_;            // rank 0 alone; before saver_
   std::unique_ptr<checkpoint::BackgroundSaver> saver_;  // rank 0, and all ranks of a sharded run
   std::optional<JsonLines> samples_file_;
   double clip_norm_;

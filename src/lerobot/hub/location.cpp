@@ -1,4 +1,4 @@
-#include "lerobot/streaming/location.h"
+#include "lerobot/hub/location.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,18 +6,11 @@
 #include <vector>
 
 #include "lerobot/base/error.h"
+#include "lerobot/hub/repo.h"
 #include "lerobot/hub/url.h"
 
-namespace lerobot::streaming {
+namespace lerobot::hub {
 namespace {
-
-constexpr std::size_t kShaDigits = 40;
-
-bool is_commit(std::string_view text) {
-  return text.size() == kShaDigits && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
 
 std::vector<std::string_view> non_empty_parts(std::string_view text) {
   std::vector<std::string_view> parts;
@@ -78,7 +71,7 @@ void read_dataset(Location& location, std::string_view rest) {
     if (revision.empty()) fail_form();
     const std::vector<std::string_view> after(parts.begin() + static_cast<std::ptrdiff_t>(path),
                                               parts.end());
-    location.revision = hub::percent_decode(revision);
+    location.revision = percent_decode(revision);
     for (std::size_t i = 0, more = more_revision_parts(revision, after); i < more; ++i)
       *location.revision += fmt::format("/{}", parts[path++]);
     location.pinned = has_owner && is_commit(revision);
@@ -92,10 +85,10 @@ void read_http(Location& location) {
     fail_usage(
         "{}: a dataset's root can't have a query or fragment: the paths of its files are appended "
         "to it",
-        hub::printable_url(location.root));
-  if (!hub::is_http_url(location.root))
+        printable_url(location.root));
+  if (!is_http_url(location.root))
     fail_usage("{}: is not a URL; expected http://HOST/PATH or https://HOST/PATH",
-               hub::printable_url(location.root));
+               printable_url(location.root));
 }
 
 }  // namespace
@@ -145,4 +138,4 @@ std::string bucket_of_root(const Location& bucket, std::string_view repo_id) {
   return bucket.repo_id;
 }
 
-}  // namespace lerobot::streaming
+}  // namespace lerobot::hub

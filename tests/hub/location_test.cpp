@@ -1,10 +1,10 @@
-#include "lerobot/streaming/location.h"
+#include "lerobot/hub/location.h"
 
 #include <gmock/gmock.h>
 
 #include "tests/support/error_of.h"
 
-namespace lerobot::streaming {
+namespace lerobot::hub {
 namespace {
 
 using ::testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(Location, TakesOnlyTheBucketItselfAsRoot) {
 }
 
 }  // namespace
-}  // namespace lerobot::streaming
+}  // namespace lerobot::hub

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace lerobot::streaming {
+namespace lerobot::hub {
 
 enum class LocationKind {
   kLocal,      ///< no "://"; a leading ~ is left for whoever opens it
@@ -35,4 +35,4 @@ Location classify_location(std::string_view root);
 /// Throws UsageError when the root is a folder inside a bucket or another bucket than `repo_id`.
 std::string bucket_of_root(const Location& bucket, std::string_view repo_id);
 
-}  // namespace lerobot::streaming
+}  // namespace lerobot::hub
