@@ -17,9 +17,7 @@ TEST(Base64, GivesTheVectorsOfItsStandard) {  // RFC 4648, section 10
   EXPECT_EQ(base64("foobar"), "Zm9vYmFy");
 }
 
-TEST(Base64, TakesEveryByte) {
-  EXPECT_EQ(base64(std::string("\0\xff\xfe\xfb", 4)), "AP/++w==");
-}
+TEST(Base64, TakesEveryByte) { EXPECT_EQ(base64(std::string("\0\xff\xfe\xfb", 4)), "AP/++w=="); }
 
 }  // namespace
 }  // namespace lerobot

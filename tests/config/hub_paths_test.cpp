@@ -58,8 +58,8 @@ TEST(HubPaths, APolicyOfTheHubIsFetchedAndKeepsItsName) {
 
 TEST(HubPaths, WhatIsOnThisMachineIsNotAskedFor) {
   FakeHub hub;
-  hub.parse({"--dataset.repo_id=a/b", "--policy.path=" + kCheckpoint,
-             "--policy.push_to_hub=false"});
+  hub.parse(
+      {"--dataset.repo_id=a/b", "--policy.path=" + kCheckpoint, "--policy.push_to_hub=false"});
   EXPECT_THAT(hub.asked, IsEmpty());
   EXPECT_FALSE(may_be_on_hub("./a/b"));
   EXPECT_FALSE(may_be_on_hub("/a/b"));
@@ -70,8 +70,8 @@ TEST(HubPaths, WhatIsOnThisMachineIsNotAskedFor) {
 
 TEST(HubPaths, AResumedRunIsFetchedIntoItsOutputFolder) {
   FakeHub hub;
-  const TrainCommandLine line = hub.parse(
-      {"--config_path=someone/run", "--resume=true", "--output_dir=elsewhere"});
+  const TrainCommandLine line =
+      hub.parse({"--config_path=someone/run", "--resume=true", "--output_dir=elsewhere"});
   EXPECT_THAT(hub.asked, ElementsAre("checkpoint of someone/run in elsewhere"));
   EXPECT_THAT(line.config.checkpoint_path, Optional(kCheckpoint));
   hub.asked.clear();
@@ -90,8 +90,8 @@ TEST(HubPaths, ThatTheHubIsOutOfReachIsNoMistakeOfTheCommandLine) {
 }
 
 TEST(HubPaths, TheRootOfABucketIsItsName) {
-  const TrainCommandLine line = parse({"--dataset.root=hf://buckets/owner/data/",
-                                       "--dataset.streaming=true", "--policy.type=act"});
+  const TrainCommandLine line = parse(
+      {"--dataset.root=hf://buckets/owner/data/", "--dataset.streaming=true", "--policy.type=act"});
   EXPECT_EQ(line.config.dataset.repo_id, "owner/data");
   EXPECT_EQ(line.config.dataset.repo_type, "bucket");
   EXPECT_EQ(line.config.dataset.root, std::nullopt);

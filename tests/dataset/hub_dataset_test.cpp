@@ -1,7 +1,8 @@
 #include "lerobot/dataset/hub_dataset.h"
 
-#include <gmock/gmock.h>
 #include <unistd.h>
+
+#include <gmock/gmock.h>
 
 #include "lerobot/base/files.h"
 #include "tests/support/error_of.h"

@@ -66,8 +66,10 @@ TEST(Mesh, OtherProductsAreRefusedWithEveryDegree) {
                          "dp_shard=2 * ring=1 * ulysses=1 = 2 != WORLD_SIZE=1."));
   EXPECT_THAT(refusal(degrees(2, 2), 8), HasSubstr("= 4 != WORLD_SIZE=8"));
   EXPECT_THAT(refusal(degrees(2, 1), 4), HasSubstr("= 2 != WORLD_SIZE=4"));
-  EXPECT_THAT(refusal(degrees(2, -1), 5), HasSubstr("dp_replicate=2 * dp_shard=2 (what -1 leaves) * ring=1"));
-  EXPECT_THAT(refusal(degrees(8, -1), 4), HasSubstr("dp_replicate=8 * dp_shard=1 (what -1 leaves) * ring=1"));
+  EXPECT_THAT(refusal(degrees(2, -1), 5),
+              HasSubstr("dp_replicate=2 * dp_shard=2 (what -1 leaves) * ring=1"));
+  EXPECT_THAT(refusal(degrees(8, -1), 4),
+              HasSubstr("dp_replicate=8 * dp_shard=1 (what -1 leaves) * ring=1"));
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   EXPECT_THAT(refusal(degrees(kMost, kMost), 4), HasSubstr("dp_replicate and dp_shard overflows"));
 }

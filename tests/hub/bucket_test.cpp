@@ -255,9 +255,9 @@ TEST_F(Bucket, FailsWhenAFileChangesMeanwhile) {
 }
 
 TEST_F(Bucket, TellsItsProgress) {
-  std::vector<UploadProgress> seen;
+  std::vector<TransferProgress> seen;
   UploadOptions options;
-  options.progress = [&seen](const UploadProgress& at) { seen.push_back(at); };
+  options.progress = [&seen](const TransferProgress& at) { seen.push_back(at); };
   put({{"a.bin", random_content(8, 3'000'000)}, {"empty", std::string()}}, options);
   ASSERT_FALSE(seen.empty());
   EXPECT_EQ(seen.back().files, 2u);

@@ -185,6 +185,7 @@ TEST_F(Commit, IsMadeOnceWhenItsAnswerIsLost) {
     EXPECT_EQ(history.size(), before + (others_follow ? 2 : 1));
     EXPECT_EQ(result.commit, history.at(others_follow ? 1 : 0).first);
     EXPECT_EQ(history.at(others_follow ? 1 : 0).second, "Upload");
+    EXPECT_EQ(sent("POST", "/commit/").size(), others_follow ? 2u : 1u);  // of both rounds
     EXPECT_FALSE(result.unchanged);
   }
 }
@@ -313,11 +314,11 @@ TEST_F(Commit, FollowsARepositoryThatWasRenamed) {
 }
 
 TEST_F(Commit, TellsItsProgressOnTheCallingThread) {
-  std::vector<UploadProgress> seen;
+  std::vector<TransferProgress> seen;
   const auto caller = std::this_thread::get_id();
   server_.set_latency(std::chrono::milliseconds(100));
   UploadOptions options;
-  options.progress = [&](const UploadProgress& at) {
+  options.progress = [&](const TransferProgress& at) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
     seen.push_back(at);
   };
@@ -336,7 +337,7 @@ TEST_F(Commit, TellsItsProgressOnTheCallingThread) {
 TEST_F(Commit, EndsWhenTheCallerGivesUp) {
   server_.set_latency(std::chrono::milliseconds(300));
   UploadOptions options;
-  options.progress = [](const UploadProgress&) { throw std::runtime_error("enough"); };
+  options.progress = [](const TransferProgress&) { throw std::runtime_error("enough"); };
   try {
     upload({{"a.bin", std::string(3'000, 'a')}}, options);
     FAIL() << "it went on";

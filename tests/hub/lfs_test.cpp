@@ -156,9 +156,9 @@ TEST_F(Lfs, TriesAgainWhenTheStorageIsBusyOrAConnectionBreaks) {
     broken.cut_upload_after = 1'000'000;
     return broken;
   });
-  std::vector<UploadProgress> seen;
+  std::vector<TransferProgress> seen;
   UploadOptions options;
-  options.progress = [&seen](const UploadProgress& at) { seen.push_back(at); };
+  options.progress = [&seen](const TransferProgress& at) { seen.push_back(at); };
   upload({{"a.bin", write("a.bin", text)}}, options);
   EXPECT_EQ(stored("a.bin"), text);
   EXPECT_EQ(sent("PUT", "/uploads/").size(), 4u);
@@ -183,9 +183,9 @@ TEST_F(Lfs, AsksForAnotherAddressOnceWhenOneHasExpired) {
       // Of the parts some are there already.
       return number < 2 && number % 2 == 0 ? std::optional(Behaviour::answer(403)) : std::nullopt;
     });
-    std::vector<UploadProgress> seen;
+    std::vector<TransferProgress> seen;
     UploadOptions options;
-    options.progress = [&seen](const UploadProgress& at) { seen.push_back(at); };
+    options.progress = [&seen](const TransferProgress& at) { seen.push_back(at); };
     upload({{"a.bin", text}}, options);
     EXPECT_EQ(stored("a.bin"), text);
     EXPECT_EQ(seen.back().bytes, text.size());

@@ -25,7 +25,9 @@ class RepoInfo : public HubFixture {
  protected:
   void answer(std::string body) {
     server_.set_hook([body = std::move(body)](const Request&) -> std::optional<Behaviour> {
-      return Behaviour{.body = body, .headers = {{"Content-Length", std::to_string(body.size())}}};
+      Behaviour answer = Behaviour::answer(200);
+      answer.body = body;
+      return answer;
     });
   }
 

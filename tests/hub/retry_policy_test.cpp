@@ -27,6 +27,9 @@ TEST(RetryPolicy, ReadsTheHubsRateLimit) {
   EXPECT_EQ(parse_rate_limit("\"api\";r=12;t=55"), std::nullopt);
   EXPECT_EQ(parse_rate_limit("\"api\";r=0"), std::nullopt);
   EXPECT_EQ(parse_rate_limit(""), std::nullopt);
+  EXPECT_EQ(describe_rate_limit("\"api\";r=0;t=55"),
+            "the limit of \"api\" requests is used up for 56 s");
+  EXPECT_EQ(describe_rate_limit("\"api\";r=12;t=55"), std::nullopt);
 }
 
 TEST(RetryPolicy, DoublesTheWaitUpToTheLongest) {

@@ -25,7 +25,7 @@ int run(const std::vector<std::string>& arguments) {
   if (!patterns.empty())
     options.wanted = [&](std::string_view path) { return hub::matches_any(path, patterns); };
   const auto log = hub::log_download(arguments[1]);
-  options.progress = [&log](const hub::DownloadProgress& progress) {
+  options.progress = [&log](const hub::TransferProgress& progress) {
     throw_when_interrupted();
     if (std::getenv("HUB_GET_VERBOSE")) log(progress);
   };

@@ -43,8 +43,10 @@ class HubServer:
 
     def close(self) -> None:
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        code = self._process.wait(timeout=30)
         self._process.stdout.close()
+        if code != 0:
+            raise RuntimeError(f"hub_server ended with {code}")
 
     def _control(self, method: str, name: str, body: bytes | None = None) -> bytes:
         request = urllib.request.Request(f"{self.endpoint}/_test/{name}", data=body, method=method)

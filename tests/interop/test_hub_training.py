@@ -451,3 +451,17 @@ def test_ctrl_c_ends_a_download_from_a_hub_that_hangs(hub, tmp_path):
     _, log = process.communicate(timeout=20)
     assert process.returncode == 130, log
     assert "stopped by SIGINT" in log
+
+
+def test_offline_a_stream_is_refused_and_a_download_by_address_goes_on(hub, tmp_path):
+    one = hub(serve("dataset", "toy_h264"), tag("toy_h264"))
+    address = {**of_hub("toy_h264"), "dataset.root": "hf://datasets/lab/toy_h264@v3.0"}
+    expected, _ = one.train(tmp_path / "local", local("toy_h264"))
+    got, _ = one.train(tmp_path / "address", address)
+    assert got == expected
+    one.server.forget_requests()
+    got, _ = one.train(tmp_path / "offline", address, HF_HUB_OFFLINE="1")
+    assert got == expected
+    flags = {**trainer.TINY_ACT, **of_hub("toy_h264"), **STREAMED, "output_dir": tmp_path / "streamed"}
+    assert "offline mode is on" in one.run("lerobot-train", flags, expect=1, HF_HUB_OFFLINE="1").stderr
+    assert not one.server.requests()

@@ -99,29 +99,30 @@ TEST_F(SidecarProgramTest, AWrongCommandLineIsListedAtOnceAndEndsWith2) {
       2);
 }
 
-TEST_F(SidecarProgramTest, PublishingIsRefusedWithTheReason) {
+TEST_F(SidecarProgramTest, WhatMustNotBePublishedIsRefusedBeforeAnyWork) {
   const std::vector<std::string> local = {"--repo-id=a/b", "--data-root=" + toy().string(),
                                           "--output=" + (folder_ / "a.npz").string(), "--push"};
   EXPECT_THAT(run(local).errors, HasSubstr("--push currently supports only hf:// data roots"));
-  std::vector<std::string> hub = {"--repo-id=a/b", "--data-root=hf://datasets/a/b",
-                                  "--output=" + (folder_ / "a.npz").string(), "--push"};
-  EXPECT_THAT(run(hub).errors, HasSubstr("not supported yet: publishing comes with the Hub"));
-  hub.push_back("--episodes=2");
+  const std::vector<std::string> hub = {"--repo-id=a/b", "--data-root=hf://datasets/a/b",
+                                        "--output=" + (folder_ / "a.npz").string(), "--push",
+                                        "--episodes=2"};
   EXPECT_THAT(run(hub).errors, HasSubstr("Only a complete dataset sidecar can be published"));
   EXPECT_EQ(run(hub).status, 1);
 }
 
 TEST_F(SidecarProgramTest, PlacesThatCannotBeReadAreRefusedWithTheReason) {
-  const auto error = [&](const std::string& root, const std::string& more = "--workers=1") {
-    const Result result = run(
-        {"--repo-id=a/b", "--data-root=" + root, "--output=" + (folder_ / "a.npz").string(), more});
-    EXPECT_EQ(result.status, 1);
+  const auto error = [&](const std::string& root, int status = 1) {
+    const Result result =
+        run({"--repo-id=a/b", "--data-root=" + root, "--output=" + (folder_ / "a.npz").string()});
+    EXPECT_EQ(result.status, status) << root;
     return result.errors;
   };
-  EXPECT_THAT(error("hf://datasets/a/b"), HasSubstr("not supported yet"));
-  EXPECT_THAT(error(toy().string(), "--repo-type=bucket"), HasSubstr("not supported yet"));
-  EXPECT_THAT(error("s3://bucket/x"), HasSubstr("expected a directory or an http(s):// URL"));
-  EXPECT_THAT(error((folder_ / "nothing").string()), HasSubstr("is not a directory"));
+  ::setenv("HF_HUB_OFFLINE", "1", 1);
+  EXPECT_THAT(error("hf://datasets/a/b"), HasSubstr("offline mode is on"));
+  EXPECT_THAT(error("hf://buckets/a/b"), HasSubstr("offline mode is on"));
+  ::unsetenv("HF_HUB_OFFLINE");
+  EXPECT_THAT(error("s3://bucket/x", 2), HasSubstr("expected a folder, http(s)://, hf://datasets"));
+  EXPECT_THAT(error((folder_ / "nothing").string()), HasSubstr("is not a folder"));
   EXPECT_THAT(error(test_data("datasets/toy_state").string()), HasSubstr("no video features"));
   EXPECT_FALSE(fs::exists(folder_ / "a.npz"));
 }

@@ -160,10 +160,11 @@ Answer HttpServer::handle(Request request, const Behaviour& behaviour) const {
 
 bool HttpServer::send(int fd, const Request& request, const Behaviour& behaviour, Answer answer) {
   // Another content than the proper one comes under the proper one's length: a lie, as ordered.
-  const bool is_content = answer.status < 300;
-  if (behaviour.body && !is_content) answer.body = *behaviour.body;
+  const bool replaced = behaviour.body && !behaviour.status;
+  const bool lies = replaced && answer.status < 300;
+  if (replaced && !lies) answer.body = *behaviour.body;
   set_header(answer.headers, "Content-Length", std::to_string(answer.body.size()));
-  if (behaviour.body && is_content && !behaviour.status) answer.body = *behaviour.body;
+  if (lies) answer.body = *behaviour.body;
   for (const auto& [name, value] : behaviour.headers) set_header(answer.headers, name, value);
   if (!send_all(fd, head_of(answer, behaviour))) return false;
   if (request.method == "HEAD" || answer.status == 304) return true;

@@ -127,7 +127,7 @@ void publish(const fs::path& folder, const std::string& repo_id) {
     hub::upload_commit(client, repo,
                        {.message = "Upload converted policy (DCP -> safetensors)",
                         .files = hub::folder_files(folder, "", is_no_shard)},
-                       {.progress = [&](const hub::UploadProgress& progress) {
+                       {.progress = [&](const hub::TransferProgress& progress) {
                          throw_when_interrupted();
                          report(progress);
                        }});

@@ -163,7 +163,9 @@ HelpTexts option_help(const DatasetConfig*) {
   return {
       {"repo_id", "name of the dataset, OWNER/NAME", {}, kRequired},
       {"repo_type", "kind of repository", one_of({"dataset", "bucket"})},
-      {"root", "folder, http(s):// or hf:// address of the dataset; default: on this machine or the Hub by repo_id"},
+      {"root",
+       "folder, http(s):// or hf:// address of the dataset; default: on this machine or the Hub by "
+       "repo_id"},
       {"episodes", "train on these episodes only"},
       {"exclude_episodes", "leave these episodes out", {}, kNewer},
       {"image_transforms", "augmentation of camera images"},

@@ -34,8 +34,7 @@ fs::path TrainParser::find_config_file(const std::string& path) const {
   const Argument* resume = last_argument("resume");
   if (resume == nullptr || parse_value(resume->text) != true) return hub_.train_config(path);
   const Argument* output_dir = last_argument("output_dir");
-  return hub_.checkpoint(path,
-                         output_dir ? std::optional(output_dir->text) : std::nullopt);
+  return hub_.checkpoint(path, output_dir ? std::optional(output_dir->text) : std::nullopt);
 }
 
 /// A folder of this machine, or a repository of the Hub at --policy.pretrained_revision.

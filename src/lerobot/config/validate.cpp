@@ -123,7 +123,8 @@ void check_dataset(Rules& rules, const DatasetConfig& dataset) {
   check_episodes(rules, dataset);
   check_root(rules, dataset);
   if (dataset.repo_type == "bucket" && !dataset.streaming)
-    rules.broken("dataset.repo_type", "=bucket: Buckets can only be streamed; add "
+    rules.broken("dataset.repo_type",
+                 "=bucket: Buckets can only be streamed; add "
                  "--dataset.streaming=true");
   if (dataset.streaming && dataset.eval_split != 0)
     rules.broken("dataset.eval_split",

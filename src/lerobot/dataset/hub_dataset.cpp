@@ -49,8 +49,8 @@ std::string resolve_revision(hub::HubClient& client, const hub::Repo& repo,
   try {
     return choose_version(hub::list_refs(client, repo), repo.id, wanted);
   } catch (const hub::HubError& error) {
-    const bool off = error.fault() == hub::HubFault::kOffline ||
-                     error.fault() == hub::HubFault::kUnreachable;
+    const bool off =
+        error.fault() == hub::HubFault::kOffline || error.fault() == hub::HubFault::kUnreachable;
     if (!off) throw;
     return wanted;
   }
@@ -90,9 +90,10 @@ std::string choose_version(const hub::Refs& refs, const std::string& repo_id,
         "dataset {}: its newest version is {}, and {} is needed; convert it with LeRobot's "
         "lerobot.scripts.convert_dataset_v21_to_v30",
         repo_id, name_of(newest), wanted);
-  fail("dataset {}: it exists from version {} on only, and {} is needed; a newer lerobot.cpp may "
-       "read it",
-       repo_id, name_of(*versions.upper_bound(*target)), wanted);
+  fail(
+      "dataset {}: it exists from version {} on only, and {} is needed; a newer lerobot.cpp may "
+      "read it",
+      repo_id, name_of(*versions.upper_bound(*target)), wanted);
 }
 
 HubDataset fetch_metadata(hub::HubClient& client, const HubDatasetAddress& address) {
@@ -105,20 +106,20 @@ HubDataset fetch_metadata(hub::HubClient& client, const HubDatasetAddress& addre
   else
     dataset.pinned.revision =
         resolve_revision(client, dataset.repo, address.revision.value_or(kDatasetVersion));
-  const std::string& asked =
-      address.pinned ? dataset.pinned.commit : dataset.pinned.revision;
+  const std::string& asked = address.pinned ? dataset.pinned.commit : dataset.pinned.revision;
   const std::string meta = in_repository(dataset, "meta/");
   hub::SnapshotOptions options;
   options.wanted = [&meta](std::string_view path) { return path.starts_with(meta); };
   options.progress = hub::log_download(fmt::format("the metadata of {}", address.repo_id));
-  const hub::Snapshot snapshot = hub::download_snapshot(client, dataset.repo, asked,
-                                                        hub::lerobot_home() / "hub", options);
+  const hub::Snapshot snapshot =
+      hub::download_snapshot(client, dataset.repo, asked, hub::lerobot_home() / "hub", options);
   dataset.pinned.commit = snapshot.commit;
   dataset.root = snapshot.folder / dataset.folder;
   if (!fs::exists(dataset.root / "meta" / "info.json"))
-    fail("dataset {} at {}: it has no {}info.json, so it is not a LeRobotDataset; check "
-         "--dataset.repo_id and --dataset.revision",
-         address.repo_id, dataset.pinned.revision, meta);
+    fail(
+        "dataset {} at {}: it has no {}info.json, so it is not a LeRobotDataset; check "
+        "--dataset.repo_id and --dataset.revision",
+        address.repo_id, dataset.pinned.revision, meta);
   return dataset;
 }
 
@@ -142,17 +143,18 @@ void fetch_episodes(hub::HubClient& client, const HubDataset& dataset, const Dat
   hub::SnapshotOptions options;
   options.wanted = [&missing](std::string_view path) { return missing.contains(path); };
   options.progress = [report = hub::log_download(dataset.repo.id),
-                      waiting](const hub::DownloadProgress& progress) {
+                      waiting](const hub::TransferProgress& progress) {
     if (waiting) waiting();
     report(progress);
   };
-  const hub::Snapshot snapshot = hub::download_snapshot(
-      client, dataset.repo, dataset.pinned.commit, hub::lerobot_home() / "hub", options);
+  const hub::Snapshot snapshot = hub::download_snapshot(client, dataset.repo, dataset.pinned.commit,
+                                                        hub::lerobot_home() / "hub", options);
   for (const std::string& path : missing)
     if (!fs::exists(snapshot.folder / path))
-      fail("dataset {} at {}: {} is not in the repository, though its metadata names it; the "
-           "dataset is not complete",
-           dataset.repo.id, dataset.pinned.commit, path);
+      fail(
+          "dataset {} at {}: {} is not in the repository, though its metadata names it; the "
+          "dataset is not complete",
+          dataset.repo.id, dataset.pinned.commit, path);
 }
 
 bool is_local_dataset(const fs::path& root) {

@@ -33,8 +33,8 @@ struct PinnedRevision {
 /// What is to be read.
 struct HubDatasetAddress {
   std::string repo_id;
-  std::optional<std::string> revision;  ///< null: kDatasetVersion, as choose_version() has it
-  std::string folder;                   ///< in the repository; empty: its root
+  std::optional<std::string> revision;   ///< null: kDatasetVersion, as choose_version() has it
+  std::string folder;                    ///< in the repository; empty: its root
   std::optional<PinnedRevision> pinned;  ///< nothing is to be resolved any more
 };
 

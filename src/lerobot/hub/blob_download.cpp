@@ -13,6 +13,7 @@
 #include <optional>
 #include <stop_token>
 #include <sys/stat.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -60,7 +61,7 @@ constexpr int kAttempts = 2;
 }
 
 void write_whole(const std::filesystem::path& path, std::string_view content) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (fd.get() < 0) fail_system(errno, "{}: cannot create", path.string());
   while (!content.empty()) {
     const ssize_t count = ::write(fd.get(), content.data(), content.size());
@@ -68,6 +69,8 @@ void write_whole(const std::filesystem::path& path, std::string_view content) {
     if (count < 0) fail_system(errno, "{}: cannot write", path.string());
     content.remove_prefix(static_cast<std::size_t>(count));
   }
+  // Network file systems tell of a full disk only now.
+  if (::close(fd.release()) != 0) fail_system(errno, "{}: cannot write", path.string());
 }
 
 class Download {
@@ -91,12 +94,19 @@ class Download {
     }
   }
 
-  void run(const std::function<void(const DownloadProgress&)>& progress) {
+  void run(const std::function<void(const TransferProgress&)>& progress) {
     std::vector<std::thread> workers;
     // While some write their file, others keep the connections busy.
     const std::size_t count = client_.connections() + client_.connections() / 2;
     const std::size_t useful = writer_ ? count : std::min(count, tasks_.size());
-    for (std::size_t i = 0; i < useful; ++i) workers.emplace_back([this] { work(); });
+    for (std::size_t i = 0; i < useful; ++i) {
+      try {
+        workers.emplace_back([this] { work(); });
+      } catch (const std::system_error&) {  // so many threads are not allowed: fewer do as well
+        if (workers.empty()) throw;
+        break;
+      }
+    }
     watch(progress);
     for (std::thread& worker : workers) worker.join();
     if (failure_) std::rethrow_exception(failure_);
@@ -149,7 +159,7 @@ class Download {
     return task;
   }
 
-  void watch(const std::function<void(const DownloadProgress&)>& progress) {
+  void watch(const std::function<void(const TransferProgress&)>& progress) {
     std::unique_lock lock(mutex_);
     const auto ended = [this] { return active_ == 0 && (stopped() || tasks_.empty()); };
     while (!changed_.wait_for(lock, kReportEvery, ended)) {
@@ -192,7 +202,7 @@ class Download {
     changed_.notify_all();
   }
 
-  DownloadProgress state() const {
+  TransferProgress state() const {
     const auto whole = [](std::int64_t n) {
       return static_cast<std::uint64_t>(std::max<std::int64_t>(n, 0));
     };
@@ -262,7 +272,7 @@ class Download {
     return std::make_shared<FileSource>(client_, cache_.repo(), commit_, file, received_);
   }
 
-  void send(HttpRequest& request, const RepoFile& file) {
+  void send(HttpRequest& request) {
     HttpRequest* const requests[] = {&request};
     try {
       client_.sender().send_all(requests, stop_.get_token());
@@ -290,7 +300,7 @@ class Download {
       std::string content;
       if (file.size > 0) {
         WholeFile request(source_of(file));
-        send(request, file);
+        send(request);
         content = request.take();
       }
       Digest digest = digest_for(file);
@@ -353,7 +363,7 @@ class Download {
                   std::function<void(bool)> begun) {
     {
       FilePart part(large->source, large->blob, range, *writer_, std::move(begun));
-      send(part, large->job->blob.file);
+      send(part);
     }
     if (--large->parts_left == 0) finish_large(*large);
   }
@@ -394,7 +404,7 @@ class Download {
 
 void download_blobs(HubClient& client, const RepoCache& cache, const std::string& commit,
                     std::vector<MissingBlob> blobs,
-                    const std::function<void(const DownloadProgress&)>& progress) {
+                    const std::function<void(const TransferProgress&)>& progress) {
   Download(client, cache, commit, std::move(blobs)).run(progress);
 }
 

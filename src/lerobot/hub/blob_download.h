@@ -26,6 +26,6 @@ struct MissingBlob {
 /// has arrived of large ones is then continued next time. `progress` may be null.
 void download_blobs(HubClient& client, const RepoCache& cache, const std::string& commit,
                     std::vector<MissingBlob> blobs,
-                    const std::function<void(const DownloadProgress&)>& progress);
+                    const std::function<void(const TransferProgress&)>& progress);
 
 }  // namespace lerobot::hub

@@ -17,19 +17,12 @@ std::size_t TextBody::read(std::span<std::uint8_t> out) {
   return count;
 }
 
-FileBody::FileBody(std::filesystem::path path, std::uint64_t offset, std::uint64_t size,
-                   std::function<void(std::int64_t)> sent)
+FileBody::FileBody(std::filesystem::path path, std::uint64_t offset, std::uint64_t size)
     : path_(std::move(path)),
       fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)),
       offset_(offset),
-      size_(size),
-      sent_(std::move(sent)) {
+      size_(size) {
   if (fd_.get() < 0) fail_system(errno, "{}: cannot be opened", path_.string());
-}
-
-void FileBody::rewind() {
-  if (sent_ && position_ > 0) sent_(-static_cast<std::int64_t>(position_));
-  position_ = 0;
 }
 
 std::size_t FileBody::read(std::span<std::uint8_t> out) {
@@ -44,7 +37,6 @@ std::size_t FileBody::read(std::span<std::uint8_t> out) {
     got += static_cast<std::size_t>(count);
   }
   position_ += got;
-  if (sent_ && got > 0) sent_(static_cast<std::int64_t>(got));
   return got;
 }
 

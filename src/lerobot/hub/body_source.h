@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 
@@ -28,13 +27,11 @@ class TextBody final : public BodySource {
 /// Bytes [offset, offset + size) of a file, which must not change meanwhile.
 class FileBody final : public BodySource {
  public:
-  /// `sent` is called, on the engine's thread, with the bytes of each piece that goes out; a rewind
-  /// takes them back with a negative number. Throws SystemError when the file can't be opened.
-  FileBody(std::filesystem::path path, std::uint64_t offset, std::uint64_t size,
-           std::function<void(std::int64_t bytes)> sent = {});
+  /// Throws SystemError when the file can't be opened.
+  FileBody(std::filesystem::path path, std::uint64_t offset, std::uint64_t size);
 
   std::uint64_t size() const override { return size_; }
-  void rewind() override;
+  void rewind() override { position_ = 0; }
   /// Throws Error when the file is shorter than it was.
   std::size_t read(std::span<std::uint8_t> out) override;
 
@@ -43,7 +40,6 @@ class FileBody final : public BodySource {
   UniqueFd fd_;
   const std::uint64_t offset_;
   const std::uint64_t size_;
-  const std::function<void(std::int64_t)> sent_;
   std::uint64_t position_ = 0;
 };
 

@@ -12,7 +12,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
 #include "lerobot/base/json.h"
-#include "lerobot/hub/url.h"
+#include "lerobot/hub/xet/xet_hash.h"
 
 namespace lerobot::hub {
 namespace {
@@ -87,6 +87,17 @@ class IncomingFile {
 
 std::string object_url(const std::string& endpoint, const Repo& bucket, const std::string& path) {
   return resolve_url(endpoint, bucket, "", path);
+}
+
+/// A Bucket's objects may be replaced at any time.
+void check_content(const Repo& bucket, const BucketFile& object,
+                   std::span<const std::uint8_t> content) {
+  const std::string hash = xet::content_hash(content).hex();
+  if (hash != object.xet_hash)
+    fail(
+        "{} of {}: its content has the hash {}, the listing says {}; it was replaced since, or "
+        "damaged on the way: start again",
+        object.path, describe(bucket), hash, object.xet_hash);
 }
 
 /// What the copy holds of an object.
@@ -180,7 +191,9 @@ class Mirror {
     else
       read(ranges, bytes);
     for (Position at = first; at != end; ++at) {
-      files[static_cast<std::size_t>(at - first)].commit();
+      IncomingFile& file = files[static_cast<std::size_t>(at - first)];
+      check_content(bucket_, **at, file.bytes());
+      file.commit();
       record_[(*at)->path] = {(*at)->size, (*at)->xet_hash};
       ++progress_.files;
     }
@@ -214,7 +227,7 @@ class Mirror {
   RangeClient& client_;
   const BucketMirrorOptions& options_;
   Record record_;
-  DownloadProgress progress_;
+  TransferProgress progress_;
 };
 
 FileLock take_lock(const Repo& bucket, const fs::path& folder, const BucketMirrorOptions& options) {
@@ -250,6 +263,7 @@ void fetch_bucket_file(const std::string& endpoint, const Repo& bucket, const Bu
   IncomingFile incoming(file, object.size);
   const UrlRange range{object_url(endpoint, bucket, object.path), 0, incoming.bytes()};
   client.read({&range, 1});
+  check_content(bucket, object, incoming.bytes());
   incoming.commit();
 }
 

@@ -16,7 +16,7 @@
 namespace lerobot::hub {
 
 struct BucketMirrorOptions {
-  std::function<void(const DownloadProgress&)> progress = {};
+  std::function<void(const TransferProgress&)> progress = {};
   /// How long another process that copies the same Bucket is waited for.
   std::chrono::duration<double> lock_timeout{1800.0};
   /// Called now and then during that wait; may throw to give up.
@@ -25,9 +25,10 @@ struct BucketMirrorOptions {
 
 /// Makes FOLDER/PREFIX what `listing` says about the objects below `prefix`: those whose size and
 /// hash the folder's record (.bucket.json) confirms stay, others are fetched, and files that the
-/// Bucket doesn't have are deleted. A file appears only when it is complete. The lock, on
-/// .FOLDER.lock beside the folder, is returned: no other process changes the copy while it is held.
-/// Throws Error naming the file: transfer failed, disk full, lock not had in time.
+/// Bucket doesn't have are deleted. A file appears only when it is complete and has the hash of the
+/// listing. The lock, on .FOLDER.lock beside the folder, is returned: no other process changes the
+/// copy while it is held. Throws Error naming the file: transfer failed, other content, disk full,
+/// lock not had in time.
 FileLock mirror_bucket(const std::string& endpoint, const Repo& bucket,
                        std::span<const BucketFile> listing, const std::string& prefix,
                        const std::filesystem::path& folder, RangeClient& client,

@@ -225,6 +225,8 @@ std::string PartialBlob::hash() {
 void PartialBlob::rename_to(const fs::path& blob) {
   if (::ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0)
     fail_system(errno, "{}: cannot be cut to its content", path_.string());
+  // Network file systems tell of a full disk only now.
+  if (::close(fd_.release()) != 0) fail_system(errno, "{}: cannot write", path_.string());
   if (::rename(path_.c_str(), blob.c_str()) != 0)
     fail_system(errno, "{}: cannot be renamed to {}", path_.string(), blob.string());
   renamed_ = true;

@@ -52,6 +52,7 @@ RangeClientOptions range_options(const HubEnvironment& hub, std::size_t connecti
   options.token = hub.credentials.token;
   options.token_origin = hub.credentials.origin;
   options.connect_timeout = hub.etag_timeout;
+  options.offline = hub.offline;
   return options;
 }
 
@@ -59,6 +60,7 @@ class RangeClient::Impl {
  public:
   explicit Impl(const RangeClientOptions& options)
       : subranges_(options.subranges),
+        offline_(options.offline),
         engine_({.connections = options.connections,
                  .connect_timeout = options.connect_timeout,
                  .stall_timeout = options.stall_timeout}),
@@ -67,12 +69,14 @@ class RangeClient::Impl {
         files_(sender_, credentials_of(options)) {}
 
   std::vector<RemoteFileInfo> info(std::span<const std::string> urls) {
+    if (!urls.empty()) check_online(urls.front());
     std::vector<RemoteFileInfo> out;
     for (const auto& file : files_.find(urls)) out.push_back({file->size(), file->identity()});
     return out;
   }
 
   void read(std::span<const UrlRange> ranges) {
+    if (!ranges.empty()) check_online(ranges.front().url);
     std::vector<RangeFetch> fetches = plan(ranges);
     std::vector<HttpRequest*> requests;
     for (RangeFetch& fetch : fetches) requests.push_back(&fetch);
@@ -94,6 +98,7 @@ class RangeClient::Impl {
   }
 
   std::vector<std::optional<Document>> get(std::span<const DocumentRequest> documents) {
+    if (!documents.empty()) check_online(documents.front().url);
     std::vector<DocumentFetch> fetches;
     fetches.reserve(documents.size());
     for (const DocumentRequest& document : documents)
@@ -136,7 +141,16 @@ class RangeClient::Impl {
            printable_url(file.source()), segment.offset, end - 1, file.size());
   }
 
+  void check_online(const std::string& url) const {
+    if (offline_)
+      fail(
+          "{} is not asked for: offline mode is on; unset HF_HUB_OFFLINE (or "
+          "TRANSFORMERS_OFFLINE)",
+          printable_url(url));
+  }
+
   const std::size_t subranges_;
+  const bool offline_;
   HttpEngine engine_;
   HttpSender sender_;
   RemoteFiles files_;

@@ -24,6 +24,8 @@ struct RangeClientOptions {
   std::optional<std::string> token;
   /// Where the token came from ("HF_TOKEN", a file's path), for messages.
   std::string token_origin;
+  /// Nothing may be asked: every call throws Error.
+  bool offline = false;
   std::chrono::milliseconds connect_timeout{10'000};
   /// A transfer that moves no byte for this long, or less than 1 KiB/s over it, is broken off and
   /// tried again.
@@ -37,7 +39,7 @@ struct RangeClientOptions {
   std::chrono::milliseconds longest_server_wait{300'000};
 };
 
-/// For files of the Hub: its token and time-outs.
+/// For files of the Hub: its token, its time-outs, and whether it may be asked.
 RangeClientOptions range_options(const HubEnvironment& hub, std::size_t connections,
                                  std::size_t subranges);
 

@@ -67,9 +67,8 @@ std::string describe(const Repo& repo) {
 
 bool is_commit(std::string_view revision) {
   return revision.size() == kCommitDigits &&
-         std::all_of(revision.begin(), revision.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
+         std::all_of(revision.begin(), revision.end(),
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 std::string api_url(const std::string& endpoint, const Repo& repo) {

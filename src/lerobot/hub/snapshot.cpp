@@ -221,9 +221,9 @@ Snapshot download_snapshot(HubClient& client, const Repo& repo, const std::strin
   return Fetch(client, repo, revision, cache, options).run();
 }
 
-std::function<void(const DownloadProgress&)> log_download(const std::string& name) {
-  return [log = std::make_shared<TransferLog>("Fetching", name)](const DownloadProgress& at) {
-    log->report({at.files, at.all_files, at.bytes, at.all_bytes});
+std::function<void(const TransferProgress&)> log_download(const std::string& name) {
+  return [log = std::make_shared<TransferLog>("Fetching", name)](const TransferProgress& at) {
+    log->report(at);
   };
 }
 

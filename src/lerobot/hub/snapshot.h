@@ -11,15 +11,9 @@
 #include "lerobot/hub/hub_client.h"
 #include "lerobot/hub/path_patterns.h"
 #include "lerobot/hub/repo.h"
+#include "lerobot/hub/transfer_log.h"
 
 namespace lerobot::hub {
-
-struct DownloadProgress {
-  std::uint64_t files = 0;
-  std::uint64_t all_files = 0;
-  std::uint64_t bytes = 0;  ///< what was in the cache already is not counted
-  std::uint64_t all_bytes = 0;
-};
 
 struct SnapshotOptions {
   /// Only what lies below this folder is listed: for a few files of a large repository. Empty: all
@@ -28,7 +22,8 @@ struct SnapshotOptions {
   /// Which files, by their paths in the repository; null: all.
   std::function<bool(std::string_view path)> wanted = {};
   /// Called several times a second on the calling thread, and at the end; may throw to give up.
-  std::function<void(const DownloadProgress&)> progress = {};
+  /// Bytes that were in the cache already don't count.
+  std::function<void(const TransferProgress&)> progress = {};
 };
 
 struct Snapshot {
@@ -55,6 +50,6 @@ Snapshot download_snapshot(HubClient& client, const Repo& repo, const std::strin
                            const std::filesystem::path& cache, const SnapshotOptions& options = {});
 
 /// A line in the log at most every two seconds: "Fetching NAME: 12/200 files, 1.2/4.0 GB, 98 MB/s".
-std::function<void(const DownloadProgress&)> log_download(const std::string& name);
+std::function<void(const TransferProgress&)> log_download(const std::string& name);
 
 }  // namespace lerobot::hub

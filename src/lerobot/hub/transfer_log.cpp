@@ -30,7 +30,7 @@ std::string describe_bytes(std::uint64_t part, std::uint64_t all) {
 TransferLog::TransferLog(std::string verb, std::string name)
     : verb_(std::move(verb)), name_(std::move(name)), last_(Clock::now()) {}
 
-void TransferLog::report(const TransferState& state) {
+void TransferLog::report(const TransferProgress& state) {
   const bool complete = state.files == state.all_files;
   const std::chrono::duration<double> passed = Clock::now() - last_;
   if (state.all_files == 0 || (complete ? !told_ : passed < kEvery)) return;

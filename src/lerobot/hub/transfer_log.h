@@ -7,7 +7,7 @@
 
 namespace lerobot::hub {
 
-struct TransferState {
+struct TransferProgress {
   std::uint64_t files = 0;
   std::uint64_t all_files = 0;
   std::uint64_t bytes = 0;
@@ -21,7 +21,7 @@ class TransferLog {
   /// `verb`: "Fetching", "Uploading".
   TransferLog(std::string verb, std::string name);
 
-  void report(const TransferState& state);
+  void report(const TransferProgress& state);
 
  private:
   using Clock = std::chrono::steady_clock;

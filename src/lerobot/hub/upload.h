@@ -12,6 +12,7 @@
 
 #include "lerobot/hub/hub_client.h"
 #include "lerobot/hub/repo.h"
+#include "lerobot/hub/transfer_log.h"
 
 namespace lerobot::hub {
 
@@ -22,17 +23,10 @@ struct UploadFile {
 
 /// Of what must be sent: files of a repository that travel in the commit, and what the Hub has
 /// already, don't count. All is 0 until that is known.
-struct UploadProgress {
-  std::uint64_t files = 0;
-  std::uint64_t all_files = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t all_bytes = 0;
-};
-
 struct UploadOptions {
   /// Called several times a second on the calling thread, and at the end; may throw to give up,
   /// which waits for answers under way. HubClient::cancel() doesn't.
-  std::function<void(const UploadProgress&)> progress;
+  std::function<void(const TransferProgress&)> progress;
 };
 
 /// Makes a repository unless it is there. nullopt leaves its visibility to the owner's settings.
@@ -77,6 +71,6 @@ std::vector<UploadFile> folder_files(
     const std::function<bool(const std::string& path)>& wanted = {});
 
 /// A line in the log at most every two seconds: "Uploading NAME: 1/3 files, 120/206 MB, 40 MB/s".
-std::function<void(const UploadProgress&)> log_upload(const std::string& name);
+std::function<void(const TransferProgress&)> log_upload(const std::string& name);
 
 }  // namespace lerobot::hub

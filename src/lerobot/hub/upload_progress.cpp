@@ -6,14 +6,12 @@
 #include <mutex>
 #include <thread>
 
-#include "lerobot/base/log.h"
+#include "lerobot/hub/transfer_log.h"
 
 namespace lerobot::hub {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kReportEvery{200};
-constexpr std::chrono::seconds kLogEvery{2};
 
 class MeteredBody final : public BodySource {
  public:
@@ -76,21 +74,6 @@ class Worker {
   std::thread thread_;
 };
 
-/// "1.2/4.0 GB": both in the unit of the second.
-std::string amounts(std::uint64_t part, std::uint64_t all) {
-  constexpr double kThousand = 1000.0;
-  double divisor = 1.0;
-  const char* unit = "B";
-  for (const char* larger : {"kB", "MB", "GB", "TB"}) {
-    if (static_cast<double>(all) < kThousand * divisor) break;
-    divisor *= kThousand;
-    unit = larger;
-  }
-  const int digits = divisor > 1.0 ? 1 : 0;
-  return fmt::format("{:.{}f}/{:.{}f} {}", static_cast<double>(part) / divisor, digits,
-                     static_cast<double>(all) / divisor, digits, unit);
-}
-
 }  // namespace
 
 void UploadMeter::run(const std::function<void()>& work) {
@@ -152,15 +135,9 @@ void UploadMeter::report() const {
                      .all_bytes = all_bytes});
 }
 
-std::function<void(const UploadProgress&)> log_upload(const std::string& name) {
-  return [name, begin = Clock::now(), last = Clock::now()](const UploadProgress& at) mutable {
-    const auto now = Clock::now();
-    if (now - last < kLogEvery || at.all_files == 0) return;
-    last = now;
-    const double seconds = std::chrono::duration<double>(now - begin).count();
-    constexpr double kMegabyte = 1e6;
-    log::info("Uploading {}: {}/{} files, {}, {:.0f} MB/s", name, at.files, at.all_files,
-              amounts(at.bytes, at.all_bytes), static_cast<double>(at.bytes) / kMegabyte / seconds);
+std::function<void(const TransferProgress&)> log_upload(const std::string& name) {
+  return [log = std::make_shared<TransferLog>("Uploading", name)](const TransferProgress& at) {
+    log->report(at);
   };
 }
 

@@ -38,7 +38,7 @@ bool may_be_there(const HubError& error) {
 /// nullopt: it was there.
 std::optional<std::string> try_to_create(HubClient& client, const Repo& repo,
                                          std::optional<bool> is_private) {
-  const Subject subject{.repo = repo, .action = "create it"};
+  const Subject subject{.repo = repo, .action = "create the repository"};
   try {
     const Json answer = client.call_json({.method = "POST",
                                           .url = client.endpoint() + "/api/repos/create",

@@ -42,8 +42,8 @@ class BucketPayload final : public Payload {
   const hub::BucketFile& listed(const std::string& path) const {
     const auto found = listing_.find(path);
     if (found == listing_.end())
-      fail("{}: Bucket is missing source video: {}; upload it, or correct meta/",
-           describe_bucket(), path);
+      fail("{}: Bucket is missing source video: {}; upload it, or correct meta/", describe_bucket(),
+           path);
     return found->second;
   }
   std::string describe_bucket() const { return hub::describe(bucket_); }

@@ -38,8 +38,8 @@ class LocalPlace final : public DatasetPlace {
 /// Any HTTP server: no listing, no commits.
 class HttpPlace final : public DatasetPlace {
  public:
-  HttpPlace(std::string repo_id, const std::string& root,
-            std::shared_ptr<hub::RangeClient> client, const PlaceOptions& options)
+  HttpPlace(std::string repo_id, const std::string& root, std::shared_ptr<hub::RangeClient> client,
+            const PlaceOptions& options)
       : DatasetPlace(std::move(repo_id), root, std::make_shared<HttpPayload>(root, client)),
         client_(std::move(client)),
         mirror_options_{.lerobot_home = options.lerobot_home,
@@ -65,9 +65,10 @@ class HttpPlace final : public DatasetPlace {
 fs::path checked_folder(const std::string& root) {
   fs::path folder = hub::expand_user(root);
   if (!fs::is_directory(folder))
-    fail("{} is not a folder; expected the root of a LeRobotDataset v3 (with meta/, data/ and "
-         "videos/)",
-         root);
+    fail(
+        "{} is not a folder; expected the root of a LeRobotDataset v3 (with meta/, data/ and "
+        "videos/)",
+        root);
   return folder;
 }
 
@@ -79,7 +80,8 @@ std::string DatasetPlace::publish(const SidecarIdentity&, const fs::path&) {
 
 std::optional<fs::path> local_root(const DatasetAddress& address, const fs::path& lerobot_home) {
   if (address.root) {
-    if (hub::classify_location(*address.root).kind != hub::LocationKind::kLocal) return std::nullopt;
+    if (hub::classify_location(*address.root).kind != hub::LocationKind::kLocal)
+      return std::nullopt;
     return checked_folder(*address.root);
   }
   if (address.type == hub::RepoType::kBucket) return std::nullopt;
@@ -112,20 +114,20 @@ std::unique_ptr<DatasetPlace> open_place(const DatasetAddress& address,
     case hub::LocationKind::kHfBucket:
       return open_bucket(hub::bucket_of_root(location, address.repo_id), options);
     case hub::LocationKind::kHfDataset:
-      return open_hub_dataset(
-          {.repo_id = location.repo_id,
-           .revision = location.revision ? location.revision : address.revision,
-           .folder = location.path,
-           .pinned = address.pinned},
-          options);
+      return open_hub_dataset({.repo_id = location.repo_id,
+                               .revision = location.revision ? location.revision : address.revision,
+                               .folder = location.path,
+                               .pinned = address.pinned},
+                              options);
     case hub::LocationKind::kLocal:
     case hub::LocationKind::kHfOther:
     case hub::LocationKind::kOther:
       break;
   }
-  fail_usage("{}: expected a folder, http(s)://, hf://datasets/OWNER/NAME[@REVISION] or "
-             "hf://buckets/OWNER/NAME",
-             *address.root);
+  fail_usage(
+      "{}: expected a folder, http(s)://, hf://datasets/OWNER/NAME[@REVISION] or "
+      "hf://buckets/OWNER/NAME",
+      *address.root);
 }
 
 }  // namespace lerobot::streaming

@@ -14,8 +14,8 @@
 
 #include "lerobot/dataset/hub_dataset.h"
 #include "lerobot/hub/environment.h"
-#include "lerobot/hub/repo.h"
 #include "lerobot/hub/location.h"
+#include "lerobot/hub/repo.h"
 #include "lerobot/streaming/payload.h"
 #include "lerobot/streaming/sidecar.h"
 

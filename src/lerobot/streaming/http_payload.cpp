@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "lerobot/base/error.h"
-#include "lerobot/hub/url.h"
 #include "lerobot/hub/location.h"
+#include "lerobot/hub/url.h"
 
 namespace lerobot::streaming {
 namespace {

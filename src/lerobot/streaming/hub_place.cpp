@@ -49,8 +49,8 @@ class HubPlace final : public DatasetPlace {
       options.folder = fs::path(path).parent_path().string();
       options.wanted = [&path](std::string_view name) { return name == path; };
       options.progress = hub::log_download("the published MP4 sidecar");
-      const hub::Snapshot snapshot = hub::download_snapshot(
-          *client_, dataset_.repo, kSidecarBranch, lerobot_home_ / "hub", options);
+      const hub::Snapshot snapshot = hub::download_snapshot(*client_, dataset_.repo, kSidecarBranch,
+                                                            lerobot_home_ / "hub", options);
       if (!fs::exists(snapshot.folder / path)) return false;
       fs::copy_file(fs::canonical(snapshot.folder / path), file);
       return true;

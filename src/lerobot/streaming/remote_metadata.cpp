@@ -10,8 +10,8 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/json.h"
 #include "lerobot/dataset/dataset_info.h"
-#include "lerobot/hub/url.h"
 #include "lerobot/hub/location.h"
+#include "lerobot/hub/url.h"
 
 namespace lerobot::streaming {
 namespace {

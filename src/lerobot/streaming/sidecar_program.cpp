@@ -48,12 +48,12 @@ Indexes the MP4 files of a LeRobotDataset v3, so that streaming training need no
 )";
 
 DatasetAddress address_of(const SidecarArguments& arguments) {
-  return {.repo_id = arguments.repo_id,
-          .type = arguments.repo_type == "bucket" ? hub::RepoType::kBucket
-                                                  : hub::RepoType::kDataset,
-          .root = arguments.data_root,
-          .revision = arguments.revision,
-          .pinned = {}};
+  return {
+      .repo_id = arguments.repo_id,
+      .type = arguments.repo_type == "bucket" ? hub::RepoType::kBucket : hub::RepoType::kDataset,
+      .root = arguments.data_root,
+      .revision = arguments.revision,
+      .pinned = {}};
 }
 
 std::unique_ptr<DatasetPlace> open_source(const SidecarArguments& arguments) {
@@ -92,8 +92,7 @@ void publish(DatasetPlace& place, const SidecarIdentity& identity,
   } catch (const Interrupted&) {
     throw;
   } catch (const Error& error) {
-    fail("the sidecar is complete in {}, but is not published: {}", arguments.output,
-         error.what());
+    fail("the sidecar is complete in {}, but is not published: {}", arguments.output, error.what());
   }
 }
 

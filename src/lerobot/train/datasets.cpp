@@ -89,8 +89,7 @@ Datasets open_datasets(const TrainConfig& config, streaming::DatasetPlace& place
   return datasets;
 }
 
-dataset::EpisodeAwareSampler make_sampler(const TrainConfig& config,
-                                          const Datasets& datasets) {
+dataset::EpisodeAwareSampler make_sampler(const TrainConfig& config, const Datasets& datasets) {
   const auto& episodes = datasets.metadata->episodes();
   const auto selected = datasets.train->episodes();
   return dataset::EpisodeAwareSampler(

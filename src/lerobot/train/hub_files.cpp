@@ -34,7 +34,7 @@ class ModelRepo {
     hub::SnapshotOptions options;
     options.folder = folder;
     options.wanted = std::move(wanted);
-    options.progress = [report = hub::log_download(repo_.id)](const hub::DownloadProgress& now) {
+    options.progress = [report = hub::log_download(repo_.id)](const hub::TransferProgress& now) {
       throw_when_interrupted();
       report(now);
     };
@@ -88,8 +88,8 @@ fs::path fetch_train_config(const std::string& repo_id) {
   if (!latest)
     fail("{}: there is neither a {} nor a checkpoint in this repository of the Hub", repo_id,
          config::kTrainConfigFile);
-  const std::string path = fmt::format("{}/{}/{}", *latest, config::kPretrainedModelFolder,
-                                       config::kTrainConfigFile);
+  const std::string path =
+      fmt::format("{}/{}/{}", *latest, config::kPretrainedModelFolder, config::kTrainConfigFile);
   repo.download(snapshot.commit, *latest, [&path](std::string_view name) { return name == path; });
   file = snapshot.folder / path;
   if (!fs::exists(file)) fail("{}: {} is missing in this repository of the Hub", repo_id, path);
@@ -135,9 +135,10 @@ fs::path fetch_checkpoint(const std::string& repo_id,
   const std::string commit = repo.resolve("main");
   const auto latest = repo.latest_checkpoint(commit);
   if (!latest)
-    fail("{}: there is no checkpoint in this repository of the Hub (checkpoints/STEP/), so there "
-         "is nothing to resume; --save_checkpoint_to_hub=true publishes them",
-         repo_id);
+    fail(
+        "{}: there is no checkpoint in this repository of the Hub (checkpoints/STEP/), so there "
+        "is nothing to resume; --save_checkpoint_to_hub=true publishes them",
+        repo_id);
   log::info("Resuming from {} of {} on the Hub", *latest, repo_id);
   const hub::Snapshot snapshot = repo.download(
       commit, *latest, [&](std::string_view path) { return path.starts_with(*latest + "/"); });

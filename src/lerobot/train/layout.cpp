@@ -67,9 +67,8 @@ void warn_about_idle_options(const config::TrainConfig& config, const std::set<s
   else if (mesh.world_size() == 1)
     warn("accelerator.ddp.", "there is one process");
   if (config.accelerator.mixed_precision != "fp16")
-    warn("accelerator.grad_scaler.",
-         fmt::format("--accelerator.mixed_precision={} scales no loss",
-                     config.accelerator.mixed_precision));
+    warn("accelerator.grad_scaler.", fmt::format("--accelerator.mixed_precision={} scales no loss",
+                                                 config.accelerator.mixed_precision));
 }
 
 }  // namespace

@@ -25,9 +25,8 @@ std::string scalar(const std::string& text) {
   const bool plain = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
     return std::isalnum(c) || c == '-' || c == '_' || c == '/' || c == '.';
   }) && std::isalpha(static_cast<unsigned char>(text.front()));
-  const bool is_word_of_yaml =
-      text == "true" || text == "false" || text == "null" || text == "yes" || text == "no" ||
-      text == "on" || text == "off";
+  const bool is_word_of_yaml = text == "true" || text == "false" || text == "null" ||
+                               text == "yes" || text == "no" || text == "on" || text == "off";
   return plain && !is_word_of_yaml ? text : quoted(text);
 }
 
@@ -84,8 +83,7 @@ std::string details(const config::TrainConfig& config, const dataset::DatasetMet
   std::string out = fmt::format("- License: {}\n", policy.license.value_or(kDefaultLicense));
   if (policy.pretrained_path && !config.resume)
     out += fmt::format("- Fine-tuned from: `{}`\n", *policy.pretrained_path);
-  if (metadata.info().robot_type)
-    out += fmt::format("- Robot: {}\n", *metadata.info().robot_type);
+  if (metadata.info().robot_type) out += fmt::format("- Robot: {}\n", *metadata.info().robot_type);
   const auto names = cameras(policy.input_features);
   if (!names.empty()) out += fmt::format("- Cameras: {}\n", fmt::join(names, ", "));
   return out;
@@ -97,8 +95,8 @@ std::string dataset_section(const config::TrainConfig& config,
   std::string out =
       fmt::format("- Repository: [{0}](https://huggingface.co/{1}/{0})\n", config.dataset.repo_id,
                   config.dataset.repo_type == "bucket" ? "buckets" : "datasets");
-  out += fmt::format("- Episodes: {}\n- Frames: {}\n- Frames per second: {}\n",
-                     info.total_episodes, info.total_frames, info.fps);
+  out += fmt::format("- Episodes: {}\n- Frames: {}\n- Frames per second: {}\n", info.total_episodes,
+                     info.total_frames, info.fps);
   std::vector<std::string> tasks;
   constexpr std::int64_t kMostTasks = 10;
   const auto count = static_cast<std::int64_t>(metadata.tasks().size());
@@ -111,8 +109,8 @@ std::string dataset_section(const config::TrainConfig& config,
 }
 
 std::string training_section(const config::TrainConfig& config) {
-  std::string out = fmt::format("| setting | value |\n| --- | --- |\n| steps | {} |\n",
-                                config.steps);
+  std::string out =
+      fmt::format("| setting | value |\n| --- | --- |\n| steps | {} |\n", config.steps);
   out += fmt::format("| batch size per process | {} |\n", config.batch_size);
   if (config.optimizer)
     std::visit(
@@ -120,10 +118,9 @@ std::string training_section(const config::TrainConfig& config) {
         *config.optimizer);
   out += fmt::format("| seed | {} |\n",
                      config.seed ? fmt::to_string(*config.seed) : std::string("none"));
-  out += fmt::format("| precision | {} |\n| trained with | lerobot.cpp |\n",
-                     config.accelerator.mixed_precision == "no"
-                         ? "float32"
-                         : config.accelerator.mixed_precision);
+  out += fmt::format(
+      "| precision | {} |\n| trained with | lerobot.cpp |\n",
+      config.accelerator.mixed_precision == "no" ? "float32" : config.accelerator.mixed_precision);
   return out + "\nEvery option is in `train_config.json`.\n";
 }
 
@@ -135,9 +132,10 @@ std::string model_card(const config::TrainConfig& config,
   const std::string repo = policy.repo_id.value_or("OWNER/NAME");
   std::string out = front_matter(config);
   out += fmt::format("\n# Model Card for {}\n\n{}\n\n", policy.type(), method_of(policy.type()));
-  out += fmt::format("It was trained with lerobot.cpp and is read by "
-                     "[LeRobot](https://github.com/huggingface/lerobot).\n\n{}",
-                     details(config, metadata));
+  out += fmt::format(
+      "It was trained with lerobot.cpp and is read by "
+      "[LeRobot](https://github.com/huggingface/lerobot).\n\n{}",
+      details(config, metadata));
   out += fmt::format("\n## Inputs\n\n{}\n## Outputs\n\n{}", feature_table(policy.input_features),
                      feature_table(policy.output_features));
   out += fmt::format("\n## Dataset\n\n{}\n## Training\n\n{}", dataset_section(config, metadata),

@@ -55,13 +55,13 @@ std::string push(hub::HubClient& client, const config::TrainConfig& config,
   std::erase_if(files, [](const hub::UploadFile& file) { return file.path == "README.md"; });
   files.push_back({"README.md", model_card(config, metadata)});
   const auto report = hub::log_upload(repo.id);
-  hub::upload_commit(client, repo,
-                     {.message = "Upload policy weights, train config and readme",
-                      .files = std::move(files)},
-                     {.progress = [&](const hub::UploadProgress& progress) {
-                       throw_when_interrupted();
-                       report(progress);
-                     }});
+  hub::upload_commit(
+      client, repo,
+      {.message = "Upload policy weights, train config and readme", .files = std::move(files)},
+      {.progress = [&](const hub::TransferProgress& progress) {
+        throw_when_interrupted();
+        report(progress);
+      }});
   return page;
 }
 
@@ -149,12 +149,12 @@ void CheckpointUploads::upload(const fs::path& checkpoint) {
   const std::string name = checkpoint.filename().string();
   if (!repo_is_there_) hub::create_repo(client_, repo, private_);
   repo_is_there_ = true;
-  const hub::CommitResult result = hub::upload_commit(
-      client_, repo,
-      {.message = "checkpoint " + name,
-       .files = hub::folder_files(checkpoint,
-                                  fmt::format("{}/{}", config::kCheckpointsFolder, name))},
-      {.progress = hub::log_upload(fmt::format("checkpoint {}", name))});
+  const hub::CommitResult result =
+      hub::upload_commit(client_, repo,
+                         {.message = "checkpoint " + name,
+                          .files = hub::folder_files(
+                              checkpoint, fmt::format("{}/{}", config::kCheckpointsFolder, name))},
+                         {.progress = hub::log_upload(fmt::format("checkpoint {}", name))});
   hub::create_tag(client_, repo, name, result.commit);
   log::info("Checkpoint {} pushed to {}", name, hub::page_url(client_.endpoint(), repo));
 }
@@ -179,9 +179,10 @@ void CheckpointUploads::finish() {
   }
   std::vector<std::string> paths;
   for (const fs::path& path : failed_) paths.push_back(path.string());
-  fail("{} checkpoint(s) could not be published: {}. They are complete in {}; publish them with "
-       "`hf upload {} FOLDER checkpoints/STEP`",
-       paths.size(), last_failure_, fmt::join(paths, ", "), repo_id_);
+  fail(
+      "{} checkpoint(s) could not be published: {}. They are complete in {}; publish them with "
+      "`hf upload {} FOLDER checkpoints/STEP`",
+      paths.size(), last_failure_, fmt::join(paths, ", "), repo_id_);
 }
 
 std::string publish_policy(const config::TrainConfig& config,
@@ -195,10 +196,11 @@ std::string publish_policy(const config::TrainConfig& config,
     log::warning("The policy is not published. It lies in {}", pretrained.string());
     throw;
   } catch (const Error& error) {
-    fail("the trained policy could not be published: {}. It is complete in {}; publish it with: {} "
-         "--resume=true --config_path='{}'",
-         error.what(), pretrained.string(), program,
-         (pretrained / config::kTrainConfigFile).string());
+    fail(
+        "the trained policy could not be published: {}. It is complete in {}; publish it with: {} "
+        "--resume=true --config_path='{}'",
+        error.what(), pretrained.string(), program,
+        (pretrained / config::kTrainConfigFile).string());
   }
 }
 

@@ -1,4 +1,5 @@
-// What of a run goes to the Hub: the trained policy at the end, and checkpoints as they are written.
+// What of a run goes to the Hub: the trained policy at the end, and checkpoints as they are
+// written.
 #pragma once
 
 #include <condition_variable>

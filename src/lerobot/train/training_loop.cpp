@@ -82,11 +82,9 @@ class TrainingLoop {
     if (world.is_main() && config_.save_checkpoint_to_hub) uploads_.emplace(config_);
     if (world.is_main() || world.mesh().is_sharded())
       saver_ = std::make_unique<checkpoint::BackgroundSaver>(
-          checkpoint::CheckpointWriter(session.output_dir / config::kCheckpointsFolder,
-                                       config_.steps,
-                                         world.mesh().is_sharded()
-                                             ? world.background()
-                                             : distributed::Communicator()),
+          checkpoint::CheckpointWriter(
+              session.output_dir / config::kCheckpointsFolder, config_.steps,
+              world.mesh().is_sharded() ? world.background() : distributed::Communicator()),
           [this](const fs::path& checkpoint) {
             if (uploads_) uploads_->add(checkpoint);
           });
@@ -322,8 +320,8 @@ class TrainingLoop {
   void publish(const std::optional<fs::path>& saved) {
     session_.world->from_main([&] {
       const fs::path checkpoint = saved ? *saved : fs::path(*config_.checkpoint_path);
-      log::info("Model pushed to {}", publish_policy(config_, *session_.datasets.metadata,
-                                                     checkpoint, program_name()));
+      log::info("Model pushed to {}",
+                publish_policy(config_, *session_.datasets.metadata, checkpoint, program_name()));
       return std::string();
     });
   }

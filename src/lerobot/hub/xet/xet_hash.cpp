@@ -6,6 +6,7 @@
 
 #include "lerobot/base/blake3.h"
 #include "lerobot/base/error.h"
+#include "lerobot/hub/xet/chunking.h"
 
 namespace lerobot::hub::xet {
 namespace {
@@ -110,6 +111,16 @@ XetHash sha256_as_xet_hash(const std::string& hex) {
     std::memcpy(&out.bytes[at], &number, sizeof number);
   }
   return out;
+}
+
+XetHash content_hash(std::span<const std::uint8_t> content) {
+  std::vector<SizedHash> chunks;
+  while (!content.empty()) {
+    const auto chunk = content.first(first_chunk_size(content));
+    chunks.push_back({chunk_hash(chunk), chunk.size()});
+    content = content.subspan(chunk.size());
+  }
+  return file_hash(chunks);
 }
 
 }  // namespace lerobot::hub::xet

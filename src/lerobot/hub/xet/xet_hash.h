@@ -41,6 +41,9 @@ XetHash chunk_hash(std::span<const std::uint8_t> bytes);
 XetHash xorb_hash(std::span<const SizedHash> chunks);
 /// Of a file: the same root, hashed once more. Of an empty file: zeros.
 XetHash file_hash(std::span<const SizedHash> chunks);
+/// The same of a whole content, which is cut into chunks here. It is what a Bucket's listing says
+/// of a file.
+XetHash content_hash(std::span<const std::uint8_t> content);
 /// Proves, in a shard, that the uploader has the chunks of a range.
 XetHash range_hash(std::span<const SizedHash> chunks);
 
