@@ -37,7 +37,7 @@ TEST(HubDataset, ADatasetWithoutARightVersionIsRefusedWithTheRemedy) {
   const auto refusal = [](std::initializer_list<const char*> names) {
     return error_of([&] { choose_version(tags(names), "a/b", "v3.0"); });
   };
-  EXPECT_THAT(refusal({}), HasSubstr("pass --dataset.revision=main"));
+  EXPECT_THAT(refusal({}), HasSubstr("pass main as revision"));
   EXPECT_THAT(refusal({"release", "3.0", "v3", "v3.0.1", "v-3.0"}),
               HasSubstr("has no version tag"));
   EXPECT_THAT(refusal({"v1.6", "v2.1"}), HasSubstr("its newest version is v2.1"));

@@ -44,14 +44,23 @@ class BucketMirror : public HubFixture {
     return paths;
   }
 
-  /// Objects whose bytes were asked for since the last call.
+  /// Objects that were asked for since the last call: at the Hub, which sends on to the storage.
   std::vector<std::string> fetched() {
     std::vector<std::string> paths;
     for (const auto& request : server_.requests())
-      if (request.method == "GET" && request.path.find("/resolve/") != std::string::npos)
+      if (request.method == "HEAD" && request.path.find("/resolve/") != std::string::npos)
         paths.push_back(request.path.substr(request.path.find("/resolve/") + 9));
     server_.forget_requests();
     return paths;
+  }
+
+  /// The storage's answers to GETs.
+  void misbehave(const test_server::Behaviour& behaviour) {
+    server_.set_hook(
+        [behaviour](const test_server::Request& request) -> std::optional<test_server::Behaviour> {
+          if (request.server != "storage" || request.method != "GET") return std::nullopt;
+          return behaviour;
+        });
   }
 
   const Repo bucket_{RepoType::kBucket, "robot/data"};
@@ -90,33 +99,25 @@ TEST_F(BucketMirror, DeletesWhatTheBucketDoesNotHave) {
 }
 
 TEST_F(BucketMirror, ContentThatIsNotTheListedOneNeverAppears) {
-  server_.set_hook(
-      [](const test_server::Request& request) -> std::optional<test_server::Behaviour> {
-        if (request.method != "GET" || request.path.find("info.json") == std::string::npos)
-          return std::nullopt;
-        test_server::Behaviour wrong;
-        wrong.body = "{]";
-        return wrong;
-      });
+  mirror();
+  put("meta/info.json", "[]");
+  test_server::Behaviour wrong;
+  wrong.body = "{]";
+  misbehave(wrong);
   EXPECT_THAT(error_of([&] { mirror(); }), HasSubstr("meta/info.json of bucket robot/data: its "
                                                      "content has the hash"));
-  EXPECT_FALSE(fs::exists(copy_ / "meta/info.json"));
+  EXPECT_EQ(read_text_file(copy_ / "meta/info.json"), "{}");
   server_.set_hook({});
   mirror();
-  EXPECT_EQ(read_text_file(copy_ / "meta/info.json"), "{}");
+  EXPECT_EQ(read_text_file(copy_ / "meta/info.json"), "[]");
 }
 
 TEST_F(BucketMirror, ABrokenTransferLeavesTheCopyThatWasThere) {
   mirror();
   put("meta/info.json", "{\"a\": 1}");
-  server_.set_hook(
-      [](const test_server::Request& request) -> std::optional<test_server::Behaviour> {
-        if (request.method != "GET" || request.path.find("info.json") == std::string::npos)
-          return std::nullopt;
-        test_server::Behaviour cut;
-        cut.cut_after = 3;
-        return cut;
-      });
+  test_server::Behaviour cut;
+  cut.cut_after = 0;
+  misbehave(cut);
   EXPECT_THAT(error_of([&] { mirror(); }), HasSubstr("info.json"));
   EXPECT_EQ(read_text_file(copy_ / "meta/info.json"), "{}");
   EXPECT_THAT(copied(), ElementsAre("meta/empty", "meta/episodes/chunk-000/file-000.parquet",

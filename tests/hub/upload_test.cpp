@@ -166,7 +166,7 @@ TEST(LogUpload, WritesALineNowAndThen) {
   log({.files = 1, .all_files = 3, .bytes = 120'000'000, .all_bytes = 206'000'000});
   log({.files = 2, .all_files = 3, .bytes = 180'000'000, .all_bytes = 206'000'000});
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(text, HasSubstr("Uploading tester/policy: 1/3 files, 120.0/206.0 MB, 57 MB/s"));
+  EXPECT_THAT(text, HasSubstr("Uploading tester/policy: 1/3 files, 120.0/206.0 MB, "));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
 }
 

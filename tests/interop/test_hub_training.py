@@ -278,18 +278,21 @@ def test_what_must_not_be_published_is_refused_before_any_work(hub, tmp_path):
     one = hub(serve("dataset", "toy_h264"), tag("toy_h264"), *ACCOUNTS)
     output = tmp_path / "index.npz"
     root = "hf://datasets/lab/toy_h264@v3.0"
-    assert "Only a complete dataset sidecar" in build_sidecar(one, output, root, "--push", "--episodes=1", expect=1).stderr
-    assert "only hf:// data roots" in build_sidecar(one, output, str(trainer.DATASETS / "toy_h264"), "--push", expect=1).stderr
+    assert "Only a complete dataset sidecar" in build_sidecar(one, output, root, "--push", "--episodes=1", expect=2).stderr
+    assert "only hf:// data roots" in build_sidecar(one, output, str(trainer.DATASETS / "toy_h264"), "--push", expect=2).stderr
+    assert "may only read" in build_sidecar(one, output, root, "--push", expect=1, HF_TOKEN=READ).stderr
+    assert "no token was sent" in build_sidecar(one, output, root, "--push", expect=1).stderr
     assert not output.exists()
-    done = build_sidecar(one, output, root, "--push", expect=1, HF_TOKEN=READ)
+    one.server.set_faults({"method": "POST", "path": "/commit/", "count": 1000, "status": 403})
+    done = build_sidecar(one, output, root, "--push", expect=1, HF_TOKEN=WRITE)
     assert f"the sidecar is complete in {output}" in done.stderr
     assert output.exists()
 
 
 def test_a_published_sidecar_that_is_damaged_is_built_anew(hub, client, tmp_path):
-    one = hub(serve("dataset", "toy_h264"), tag("toy_h264"))
-    build_sidecar(one, tmp_path / "index.npz", "hf://datasets/lab/toy_h264@v3.0", "--push")
-    real = client(one, tmp_path / "theirs")
+    one = hub(serve("dataset", "toy_h264"), tag("toy_h264"), *ACCOUNTS)
+    build_sidecar(one, tmp_path / "index.npz", "hf://datasets/lab/toy_h264@v3.0", "--push", HF_TOKEN=WRITE)
+    real = client(one, tmp_path / "theirs", token=WRITE)
     real(damage_published_sidecar, "lab/toy_h264")
     _, log = one.train(tmp_path / "run", {**of_hub("toy_h264"), **STREAMED})
     assert "The published MP4 sidecar can't be used" in log and "Building the MP4 sidecar" in log
@@ -465,3 +468,84 @@ def test_offline_a_stream_is_refused_and_a_download_by_address_goes_on(hub, tmp_
     flags = {**trainer.TINY_ACT, **of_hub("toy_h264"), **STREAMED, "output_dir": tmp_path / "streamed"}
     assert "offline mode is on" in one.run("lerobot-train", flags, expect=1, HF_HUB_OFFLINE="1").stderr
     assert not one.server.requests()
+
+
+def test_a_checkpoint_of_another_run_is_never_taken_for_the_one_on_the_hub(hub, tmp_path):
+    one = hub(*ACCOUNTS)
+    flags = {**local("toy_state"), "policy.repo_id": "lab/run", "policy.push_to_hub": "false", "save_checkpoint_to_hub": "true"}
+    one.train(tmp_path / "published", {**flags, "steps": 2}, HF_TOKEN=WRITE)
+    resume = {"config_path": "lab/run", "resume": "true", "steps": 6, "save_checkpoint_to_hub": "false"}
+    for name, steps in [("same step", 2), ("later step", 4)]:
+        one.train(tmp_path / name, {**local("toy_state"), "seed": 7, "steps": steps})
+        log = one.run("lerobot-train", {**resume, "output_dir": tmp_path / name}, expect=1, HF_TOKEN=READ).stderr
+        assert "choose another --output_dir" in log
+    # The same one is taken again.
+    for _ in range(2):
+        one.run("lerobot-train", {**resume, "steps": 2, "output_dir": tmp_path / "fresh"}, HF_TOKEN=READ)
+
+
+def test_checkpoints_of_another_run_are_not_mixed(hub, tmp_path):
+    one = hub(*ACCOUNTS)
+    flags = {**local("toy_state"), "policy.repo_id": "lab/run", "policy.push_to_hub": "false", "save_checkpoint_to_hub": "true"}
+    one.train(tmp_path / "first", {**flags, "steps": 2}, HF_TOKEN=WRITE)
+    done = one.run(
+        "lerobot-train", {**trainer.TINY_ACT, **trainer.RUN, **flags, "steps": 2, "output_dir": tmp_path / "second"}, expect=1, HF_TOKEN=WRITE
+    )
+    assert "holds checkpoints of another run already (the last is 000002)" in done.stderr
+    assert not (tmp_path / "second").exists()
+
+
+def test_what_a_run_could_not_publish_its_resume_publishes(hub, client, tmp_path):
+    one = hub(*ACCOUNTS)
+    one.server.set_faults({"method": "POST", "path": "/commit/", "count": 1000, "status": 403})
+    flags = {**trainer.TINY_ACT, **trainer.RUN, **local("toy_state"), **PUBLISHED, "save_checkpoint_to_hub": "true", "steps": 4, "save_freq": 2}
+    log = one.run("lerobot-train", {**flags, "output_dir": tmp_path / "run"}, expect=1, HF_TOKEN=WRITE).stderr
+    assert "2 checkpoint(s) could not be published" in log
+    assert "the trained policy could not be published" in log
+    one.server.set_faults()
+    one.run("lerobot-train", {"config_path": tmp_path / "run", "resume": "true"}, HF_TOKEN=WRITE)
+    real = client(one, tmp_path / "theirs", token=WRITE)
+    assert sorted(real(tags_of, "lab/policy")) == ["000002", "000004"]
+    assert "model.safetensors" in real(files_of, "lab/policy", "main")
+
+
+def test_what_cannot_be_published_is_refused_before_the_first_step(hub, client, tmp_path):
+    one = hub(*ACCOUNTS)
+    real = client(one, tmp_path / "theirs", token=WRITE)
+    real(create_model, "lab/public")
+    common = {**trainer.TINY_ACT, **trainer.RUN, **local("toy_state"), "policy.push_to_hub": "true", "steps": 2, "output_dir": tmp_path / "run"}
+    log = one.run("lerobot-train", {**common, "policy.repo_id": "other/policy"}, expect=1, HF_TOKEN=WRITE).stderr
+    assert "there is no such repository" in log and "for lab only" in log
+    log = one.run("lerobot-train", {**common, "policy.repo_id": "lab/public", "policy.private": "true"}, expect=1, HF_TOKEN=WRITE).stderr
+    assert "it is there and public" in log
+    one.run("lerobot-train", {**common, "policy.repo_id": "policy"}, expect=2, HF_TOKEN=WRITE)
+    assert not (tmp_path / "run").exists()
+
+
+def create_model(repo: str) -> None:
+    HfApi().create_repo(repo, private=False)
+
+
+def test_ctrl_c_while_a_policy_is_fetched_is_no_wrong_command_line(hub, tmp_path):
+    one = hub(f"--model=lab/base={trainer.PROJECT / 'tests/data/checkpoints/state_single/000040/pretrained_model'}")
+    one.server.set_faults({"method": "GET", "path": "/api/models/lab/base", "count": -1, "delay_ms": 60000})
+    process = subprocess.Popen(
+        [one.programs / "lerobot-train", "--policy.path=lab/base", *trainer.as_arguments({**local("toy_state"), "output_dir": tmp_path / "out"})],
+        env={**os.environ, "HF_ENDPOINT": one.server.endpoint, "HF_HOME": str(one.home), "HF_HUB_OFFLINE": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not one.server.requests("GET", "/api/models/"):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, log = process.communicate(timeout=20)
+    assert process.returncode == 130, log
+
+
+def test_a_damaged_file_of_the_cache_is_fetched_again(hub, tmp_path):
+    one = hub(serve("dataset", "toy_h264"), tag("toy_h264"))
+    expected, _ = one.train(tmp_path / "first", of_hub("toy_h264"))
+    video = next((one.home / "lerobot" / "hub").rglob("*.mp4"))
+    os.truncate(video.resolve(), 10)
+    got, _ = one.train(tmp_path / "second", of_hub("toy_h264"))
+    assert got == expected

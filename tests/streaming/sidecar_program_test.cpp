@@ -107,7 +107,7 @@ TEST_F(SidecarProgramTest, WhatMustNotBePublishedIsRefusedBeforeAnyWork) {
                                         "--output=" + (folder_ / "a.npz").string(), "--push",
                                         "--episodes=2"};
   EXPECT_THAT(run(hub).errors, HasSubstr("Only a complete dataset sidecar can be published"));
-  EXPECT_EQ(run(hub).status, 1);
+  EXPECT_EQ(run(hub).status, 2);
 }
 
 TEST_F(SidecarProgramTest, PlacesThatCannotBeReadAreRefusedWithTheReason) {

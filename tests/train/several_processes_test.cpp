@@ -175,7 +175,7 @@ TEST_F(SeveralProcesses, WarnWhenTheirStepsCoverOtherSamples) {
 TEST_F(SeveralProcesses, RefuseDegreesThatDoNotFitThem) {
   const auto outcome =
       launch(2, with(small_act("run", "toy_state"), {"--parallelism.dp_replicate=3"}));
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.text, HasSubstr("dp_replicate=3 * dp_shard=1 * ring=1 * ulysses=1 = 3 != "
                                       "WORLD_SIZE=2"));
   EXPECT_FALSE(fs::exists(output("run")));

@@ -19,6 +19,7 @@ int run_program(const char* name, const std::function<int()>& run, const char* i
     fmt::print(stderr, "{}: wrong command line (see --help)\n{}\n", name, error.what());
     return error.exit_code();
   } catch (const Error& error) {
+    std::fflush(stdout);  // what was written before comes before
     log::error("{}", error.what());
     return error.exit_code();
   } catch (const InternalError& error) {

@@ -15,7 +15,9 @@
 #include "lerobot/checkpoint/layout.h"
 #include "lerobot/config/arguments.h"
 #include "lerobot/config/nearest_name.h"
+#include "lerobot/config/run_folder.h"
 #include "lerobot/config/text_value.h"
+#include "lerobot/hub/account.h"
 #include "lerobot/hub/hub_client.h"
 #include "lerobot/hub/repo.h"
 #include "lerobot/hub/upload.h"
@@ -79,6 +81,8 @@ class Parser {
     if (value.is_null()) return;
     try {
       result_.push_to_hub = hub::make_repo(hub::RepoType::kModel, text).id;
+      if (text.find('/') == std::string::npos)
+        mistakes_.push_back(fmt::format("--push_to_hub={}: expected OWNER/NAME", text));
     } catch (const UsageError& error) {
       mistakes_.push_back(fmt::format("--push_to_hub: {}", error.what()));
     }
@@ -114,6 +118,24 @@ class Report {
   Clock::time_point written_ = Clock::now();
 };
 
+/// Before the work: the Hub is asked whether the token may publish there.
+void check_may_push(const ConvertArguments& arguments) {
+  if (!arguments.push_to_hub) return;
+  hub::HubClient client(hub::HubEnvironment::read());
+  hub::check_may_publish(client, hub::make_repo(hub::RepoType::kModel, *arguments.push_to_hub));
+}
+
+/// The folder of a checkpoint whose shards have been merged and removed: only its upload is left to
+/// do. nullopt for any other.
+std::optional<fs::path> merged_folder(const ConvertArguments& arguments) {
+  if (!arguments.push_to_hub) return std::nullopt;
+  fs::path folder = config::find_pretrained(arguments.checkpoint_dir);
+  if (fs::exists(folder / kShardedModelFolder)) return std::nullopt;
+  if (!fs::exists(folder / kModelFile) && !fs::exists(folder / kAdapterModelFile))
+    return std::nullopt;
+  return folder;
+}
+
 /// The converted folder stays as it is when it can't be published.
 void publish(const fs::path& folder, const std::string& repo_id) {
   try {
@@ -135,8 +157,10 @@ void publish(const fs::path& folder, const std::string& repo_id) {
   } catch (const Interrupted&) {
     throw;
   } catch (const Error& error) {
-    fail("the merged weights are complete in {}, but are not published: {}", folder.string(),
-         error.what());
+    fail(
+        "the merged weights are complete in {}, but are not published: {}; the same command "
+        "publishes them",
+        folder.string(), error.what());
   }
 }
 
@@ -149,6 +173,12 @@ int run(std::span<const std::string> command_line) {
   }
   const InterruptGuard interrupts(
       "\nStopping; the checkpoint stays as it was. Once more to stop at once.\n");
+  check_may_push(arguments);
+  if (const auto merged = merged_folder(arguments)) {
+    log::info("{} has been merged already; publishing it", merged->string());
+    publish(*merged, *arguments.push_to_hub);
+    return 0;
+  }
   const fs::path folder = find_sharded_model(arguments.checkpoint_dir);
   ConvertOptions options;
   options.delete_dcp = arguments.delete_dcp;
@@ -171,7 +201,8 @@ ConvertArguments parse_convert_arguments(std::span<const std::string> arguments)
 
 int convert_program(std::span<const std::string> arguments) {
   return run_program(
-      "lerobot-convert-dcp", [&] { return run(arguments); }, "; nothing was written");
+      "lerobot-convert-dcp", [&] { return run(arguments); },
+      "; the checkpoint is as it was, or has been merged as a whole");
 }
 
 }  // namespace lerobot::checkpoint

@@ -41,7 +41,7 @@ TrainCommandLine TrainParser::parse(std::span<const std::string> arguments) {
   read_rest_of_file();
   apply_policy_arguments();
   apply_arguments();
-  take_bucket_root();
+  take_hub_root();
   resume();
   read_optimizer_and_scheduler();
   choose_publishing();

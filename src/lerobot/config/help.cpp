@@ -105,6 +105,9 @@ std::string train_help(const PolicyTypes& policies) {
   std::string text =
       "Usage: lerobot-train --dataset.repo_id=OWNER/NAME --policy.type=TYPE [--option=value ...]\n"
       "       lerobot-train --config_path=RUN/checkpoints/last --resume=true [--option=value ...]\n"
+      "       lerobot-train --policy.path=FOLDER --dataset.repo_id=OWNER/NAME [--option=value "
+      "...]\n"
+      "RUN, FOLDER and datasets may be on this machine or repositories of the Hub: OWNER/NAME.\n"
       "\n"
       "Trains a policy from a LeRobotDataset v3. Options are LeRobot's: --a.b=value or --a.b "
       "value;\n"

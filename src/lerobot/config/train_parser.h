@@ -30,14 +30,14 @@ class TrainParser {
  private:
   // In the order in which they run; each reads what the command line says about its part.
   void open_config_file();
-  std::filesystem::path find_config_file(const std::string& path) const;
-  std::filesystem::path find_policy(const std::string& path) const;
+  std::filesystem::path bring_config_file(const std::string& path) const;
+  std::filesystem::path bring_policy(const std::string& path) const;
   void read_policy();
   void read_policy_file(const std::string& path, const Json* overrides);
   void read_rest_of_file();
   void apply_policy_arguments();
   void apply_arguments();
-  void take_bucket_root();
+  void take_hub_root();
   void resume();
   void read_optimizer_and_scheduler();
   void choose_publishing();

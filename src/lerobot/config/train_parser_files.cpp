@@ -4,7 +4,6 @@
 #include "lerobot/base/error.h"
 #include "lerobot/config/run_folder.h"
 #include "lerobot/config/train_parser.h"
-#include "lerobot/hub/hub_error.h"
 
 namespace lerobot::config {
 
@@ -14,32 +13,31 @@ void TrainParser::open_config_file() {
   const Argument* argument = last_argument("config_path");
   if (argument == nullptr) return;
   result_.given.insert("config_path");
+  const fs::path path = bring_config_file(argument->text);
   try {
-    result_.config_file = find_config_file(argument->text);
+    result_.config_file = find_train_config(path);
     file_name_ = result_.config_file->string();
     file_ = read_config_file(*result_.config_file);
     for (const std::string& name : file_.duplicates)
       problem(name, fmt::format("{}: {}: is given twice", file_name_, name));
-  } catch (const hub::HubError&) {
-    throw;  // the command line is as it should be
   } catch (const Error& error) {
     problem("config_path", fmt::format("--config_path={}: {}", argument->text, error.what()));
   }
 }
 
-/// A file, folder or checkpoint of this machine, or a repository of the Hub. A resumed run needs
-/// the whole checkpoint.
-fs::path TrainParser::find_config_file(const std::string& path) const {
-  if (!hub_.train_config || !may_be_on_hub(path)) return find_train_config(path);
+/// `path`, or where on this machine the repository that it names has been brought: of a resumed run
+/// its whole checkpoint. What goes wrong there is no mistake of the command line.
+fs::path TrainParser::bring_config_file(const std::string& path) const {
+  if (!hub_.train_config || !may_be_on_hub(path)) return path;
   const Argument* resume = last_argument("resume");
   if (resume == nullptr || parse_value(resume->text) != true) return hub_.train_config(path);
   const Argument* output_dir = last_argument("output_dir");
   return hub_.checkpoint(path, output_dir ? std::optional(output_dir->text) : std::nullopt);
 }
 
-/// A folder of this machine, or a repository of the Hub at --policy.pretrained_revision.
-fs::path TrainParser::find_policy(const std::string& path) const {
-  if (!hub_.policy || !may_be_on_hub(path)) return find_pretrained(path);
+/// The same of a policy, at --policy.pretrained_revision.
+fs::path TrainParser::bring_policy(const std::string& path) const {
+  if (!hub_.policy || !may_be_on_hub(path)) return path;
   const Argument* revision = last_argument("policy.pretrained_revision");
   const bool none = revision == nullptr || parse_value(revision->text).is_null();
   return hub_.policy(path, none ? std::nullopt : std::optional(revision->text));
@@ -83,8 +81,9 @@ void TrainParser::read_policy() {
 /// The policy of a folder, then what the configuration file says over it.
 void TrainParser::read_policy_file(const std::string& path, const Json* overrides) {
   auto& policy = result_.config.policy;
+  const fs::path place = bring_policy(path);
   try {
-    const fs::path folder = find_policy(path);
+    const fs::path folder = find_pretrained(place);
     const std::string file = (folder / kPolicyConfigFile).string();
     const ConfigFile content = read_config_file(file);
     for (const std::string& name : content.duplicates)
@@ -103,8 +102,6 @@ void TrainParser::read_policy_file(const std::string& path, const Json* override
     // A repository keeps its name: what the files record holds on other machines, too.
     policy->pretrained_path = may_be_on_hub(path) ? path : folder.string();
     if (overrides == nullptr) result_.given.insert("policy.path");
-  } catch (const hub::HubError&) {
-    throw;
   } catch (const Error& error) {
     problem("policy.path", fmt::format("--policy.path={}: {}", path, error.what()));
   }

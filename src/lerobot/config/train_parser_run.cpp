@@ -13,17 +13,21 @@ namespace lerobot::config {
 
 namespace fs = std::filesystem;
 
-/// --dataset.root=hf://buckets/OWNER/NAME is another way to write the Bucket's name.
-void TrainParser::take_bucket_root() {
+/// --dataset.root=hf://buckets/OWNER/NAME is another way to write the Bucket's name, and
+/// hf://datasets/OWNER/NAME tells the name of a dataset.
+void TrainParser::take_hub_root() {
   DatasetConfig& dataset = result_.config.dataset;
-  if (!dataset.root || !dataset.root->starts_with("hf://buckets/")) return;
+  if (!dataset.root || !dataset.root->starts_with("hf://")) return;
   try {
     const hub::Location location = hub::classify_location(*dataset.root);
+    if (location.kind == hub::LocationKind::kHfDataset && dataset.repo_id.empty())
+      dataset.repo_id = location.repo_id;
+    if (location.kind != hub::LocationKind::kHfBucket) return;
     dataset.repo_id = hub::bucket_of_root(location, dataset.repo_id);
     dataset.repo_type = "bucket";
     dataset.root.reset();
   } catch (const UsageError& error) {
-    problem("dataset.root", error.what());
+    if (dataset.root->starts_with("hf://buckets/")) problem("dataset.root", error.what());
   }
 }
 
@@ -53,9 +57,12 @@ void TrainParser::resume() {
   if (!fs::is_directory(checkpoint / "training_state", error)) {
     problem("config_path",
             fmt::format("--config_path={}: {} is not in a checkpoint: there is no {}, so there is "
-                        "nothing to resume",
+                        "nothing to resume{}",
                         last_argument("config_path")->text, file_name_,
-                        (checkpoint / "training_state").string()));
+                        (checkpoint / "training_state").string(),
+                        result_.given.contains("resume")
+                            ? ""
+                            : "; resume=true stands in that file: --resume=false begins anew"));
     return;
   }
   config.checkpoint_path = checkpoint.string();

@@ -38,6 +38,8 @@ void check_repository(Rules& rules, const std::string& option, const std::string
     rules.broken(option, "={}: contains a blank; ids are OWNER/NAME", id);
   else if (id.find("..") != id.npos)
     rules.broken(option, "={}: contains \"..\"; ids are OWNER/NAME", id);
+  else if (id.starts_with('/') || id.ends_with('/'))
+    rules.broken(option, "={}: begins or ends with a slash; ids are OWNER/NAME", id);
 }
 
 /// What is to be published needs a name that the Hub takes: known before hours of training.
@@ -45,7 +47,9 @@ void check_publishing(Rules& rules, const TrainConfig& config) {
   const PolicyConfig& policy = *config.policy;
   if (policy.repo_id) check_repository(rules, "policy.repo_id", *policy.repo_id);
   const bool published = policy.push_to_hub || config.save_checkpoint_to_hub;
-  if (published && policy.repo_id && !hub::is_repo_id(hub::RepoType::kModel, *policy.repo_id))
+  if (published && policy.repo_id &&
+      (!hub::is_repo_id(hub::RepoType::kModel, *policy.repo_id) ||
+       policy.repo_id->find('/') == std::string::npos))
     rules.broken("policy.repo_id", "={}: is no name of a repository; expected OWNER/NAME",
                  *policy.repo_id);
   if (policy.repo_id) return;
@@ -121,6 +125,10 @@ void check_dataset(Rules& rules, const DatasetConfig& dataset) {
     rules.broken("dataset.repo_id", " is required: the name of the dataset, OWNER/NAME");
   check_repository(rules, "dataset.repo_id", dataset.repo_id);
   check_episodes(rules, dataset);
+  if (dataset.revision && dataset.revision->empty())
+    rules.broken("dataset.revision", "=: expected a branch, tag or commit, or null");
+  if (dataset.revision && dataset.repo_type == "bucket")
+    rules.broken("dataset.revision", "={}: Buckets have no revisions", *dataset.revision);
   check_root(rules, dataset);
   if (dataset.repo_type == "bucket" && !dataset.streaming)
     rules.broken("dataset.repo_type",

@@ -74,7 +74,7 @@ std::string choose_version(const hub::Refs& refs, const std::string& repo_id,
   if (versions.empty())
     fail(
         "dataset {}: it has no version tag such as {}, so it can't be told which format it has; "
-        "tag it, or pass --dataset.revision=main",
+        "tag it, or pass main as revision",
         repo_id, wanted);
   if (versions.contains(*target)) return name_of(*target);
   std::optional<Version> best;
@@ -115,6 +115,8 @@ HubDataset fetch_metadata(hub::HubClient& client, const HubDatasetAddress& addre
       hub::download_snapshot(client, dataset.repo, asked, hub::lerobot_home() / "hub", options);
   dataset.pinned.commit = snapshot.commit;
   dataset.root = snapshot.folder / dataset.folder;
+  log::info("Dataset {} at {}: commit {}", address.repo_id, dataset.pinned.revision,
+            snapshot.commit);
   if (!fs::exists(dataset.root / "meta" / "info.json"))
     fail(
         "dataset {} at {}: it has no {}info.json, so it is not a LeRobotDataset; check "
@@ -136,12 +138,11 @@ std::set<std::string, std::less<>> files_of_episodes(const DatasetFiles& files,
 
 void fetch_episodes(hub::HubClient& client, const HubDataset& dataset, const DatasetFiles& files,
                     std::span<const std::int64_t> episodes, const std::function<void()>& waiting) {
-  std::set<std::string, std::less<>> missing;
+  std::set<std::string, std::less<>> needed;
   for (const std::string& path : files_of_episodes(files, episodes))
-    if (!fs::exists(dataset.root / path)) missing.insert(in_repository(dataset, path));
-  if (missing.empty()) return;
+    needed.insert(in_repository(dataset, path));
   hub::SnapshotOptions options;
-  options.wanted = [&missing](std::string_view path) { return missing.contains(path); };
+  options.wanted = [&needed](std::string_view path) { return needed.contains(path); };
   options.progress = [report = hub::log_download(dataset.repo.id),
                       waiting](const hub::TransferProgress& progress) {
     if (waiting) waiting();
@@ -149,7 +150,7 @@ void fetch_episodes(hub::HubClient& client, const HubDataset& dataset, const Dat
   };
   const hub::Snapshot snapshot = hub::download_snapshot(client, dataset.repo, dataset.pinned.commit,
                                                         hub::lerobot_home() / "hub", options);
-  for (const std::string& path : missing)
+  for (const std::string& path : needed)
     if (!fs::exists(snapshot.folder / path))
       fail(
           "dataset {} at {}: {} is not in the repository, though its metadata names it; the "

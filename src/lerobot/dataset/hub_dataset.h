@@ -51,7 +51,7 @@ struct HubDataset {
 HubDataset fetch_metadata(hub::HubClient& client, const HubDatasetAddress& address);
 
 /// Brings the data and video files of these episodes into the snapshot; asks nothing when they are
-/// there. `waiting` is called several times a second and may throw to give up.
+/// there in their sizes. `waiting` is called several times a second and may throw to give up.
 void fetch_episodes(hub::HubClient& client, const HubDataset& dataset, const DatasetFiles& files,
                     std::span<const std::int64_t> episodes,
                     const std::function<void()>& waiting = {});

@@ -29,6 +29,8 @@ std::string trimmed(std::string text) {
 }
 
 std::string file_text(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return "";
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }

@@ -144,8 +144,9 @@ class RangeClient::Impl {
   void check_online(const std::string& url) const {
     if (offline_)
       fail(
-          "{} is not asked for: offline mode is on; unset HF_HUB_OFFLINE (or "
-          "TRANSFORMERS_OFFLINE)",
+          "{} is not asked for: offline mode is on, and what is streamed comes from the server "
+          "itself; unset HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE), or train from what has been "
+          "downloaded, with --dataset.streaming=false",
           printable_url(url));
   }
 

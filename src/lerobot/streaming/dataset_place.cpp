@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/log.h"
 #include "lerobot/hub/home.h"
 #include "lerobot/hub/range_client.h"
 #include "lerobot/hub/url.h"
@@ -72,6 +73,17 @@ fs::path checked_folder(const std::string& root) {
   return folder;
 }
 
+/// An address of a repository says everything; what is given beside it must agree.
+void check_fits(const DatasetAddress& address, const hub::Location& location) {
+  if (address.type == hub::RepoType::kBucket)
+    fail_usage("{} is a dataset and no Bucket: leave the repository's type out", location.root);
+  if (!address.repo_id.empty() && address.repo_id != location.repo_id)
+    fail_usage("{} does not match the repository {}: leave one of them out", location.root,
+               address.repo_id);
+  if (address.revision && location.revision && *address.revision != *location.revision)
+    log::warning("{} is read; the revision {} is recorded only", location.root, *address.revision);
+}
+
 }  // namespace
 
 std::string DatasetPlace::publish(const SidecarIdentity&, const fs::path&) {
@@ -114,6 +126,7 @@ std::unique_ptr<DatasetPlace> open_place(const DatasetAddress& address,
     case hub::LocationKind::kHfBucket:
       return open_bucket(hub::bucket_of_root(location, address.repo_id), options);
     case hub::LocationKind::kHfDataset:
+      check_fits(address, location);
       return open_hub_dataset({.repo_id = location.repo_id,
                                .revision = location.revision ? location.revision : address.revision,
                                .folder = location.path,

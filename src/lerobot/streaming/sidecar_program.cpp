@@ -14,8 +14,10 @@
 #include "lerobot/base/log.h"
 #include "lerobot/base/program.h"
 #include "lerobot/dataset/dataset_files.h"
+#include "lerobot/hub/account.h"
 #include "lerobot/hub/environment.h"
 #include "lerobot/hub/home.h"
+#include "lerobot/hub/hub_client.h"
 #include "lerobot/streaming/dataset_place.h"
 #include "lerobot/streaming/sidecar_builder.h"
 #include "lerobot/streaming/sidecar_file.h"
@@ -76,12 +78,22 @@ dataset::DatasetFiles open_files(DatasetPlace& place) {
 void check_push(const SidecarArguments& arguments) {
   if (!arguments.push) return;
   if (!arguments.data_root.starts_with("hf://"))
-    fail("--push currently supports only hf:// data roots, found {}", arguments.data_root);
+    fail_usage("--push currently supports only hf:// data roots, found {}", arguments.data_root);
   if (arguments.episodes)
-    fail(
+    fail_usage(
         "Only a complete dataset sidecar can be published: leave out --episodes={}, or leave out "
         "--push",
         *arguments.episodes);
+}
+
+/// Before the work: the Hub is asked whether the token may publish there.
+void check_may_push(const DatasetPlace& place, const SidecarArguments& arguments) {
+  if (!arguments.push) return;
+  const bool is_bucket = place.data_root().starts_with("hf://buckets/");
+  hub::HubClient client(hub::HubEnvironment::read());
+  hub::check_may_publish(
+      client, hub::make_repo(is_bucket ? hub::RepoType::kBucket : hub::RepoType::kDataset,
+                             place.repo_id()));
 }
 
 /// The sidecar stays where it is when it can't be published.
@@ -131,6 +143,7 @@ int run(std::span<const std::string> command_line) {
   const InterruptGuard interrupts(
       "\nStopping; nothing will be written. Once more to stop at once.\n");
   const auto place = open_source(arguments);
+  check_may_push(*place, arguments);
   if (arguments.range_backend == "fsspec" && place->is_remote())
     log::info("--range-backend=fsspec: {} is read by the native HTTP reader", place->data_root());
   const dataset::DatasetFiles files = open_files(*place);

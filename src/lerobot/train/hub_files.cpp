@@ -96,6 +96,38 @@ fs::path fetch_train_config(const std::string& repo_id) {
   return file;
 }
 
+/// Whether `to` holds every file of `from` as it is.
+bool holds(const fs::path& to, const fs::path& from) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(from, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->is_directory()) continue;
+    const fs::path copy = to / entry->path().lexically_relative(from);
+    std::error_code absent;
+    const auto size = fs::file_size(copy, absent);
+    if (absent || size != fs::file_size(entry->path())) return false;
+    if (size == 0) continue;
+    const MappedFile one(copy), other(fs::canonical(entry->path()));
+    if (!std::ranges::equal(one.bytes(), other.bytes())) return false;
+  }
+  return !error;
+}
+
+/// A folder where another run, or a later part of this one, has been is no place for it.
+void check_run_folder(const fs::path& checkpoints, const std::string& step,
+                      const std::string& repo_id) {
+  const auto steps = config::step_folders(checkpoints);
+  const auto number = config::parse_step_folder_name(step);
+  const auto last = steps.empty()
+                        ? std::nullopt
+                        : config::parse_step_folder_name(steps.front().filename().string());
+  if (!last || !number || *last <= *number) return;
+  fail(
+      "{} holds checkpoints later than {}, the last one of {} on the Hub: go on from them with "
+      "--config_path='{}', or choose another --output_dir",
+      checkpoints.string(), step, repo_id, steps.front().string());
+}
+
 /// A copy that appears as a whole. Ranks of one machine make one.
 void place_checkpoint(const fs::path& from, const fs::path& to) {
   make_directories(to.parent_path());
@@ -103,6 +135,11 @@ void place_checkpoint(const fs::path& from, const fs::path& to) {
                                       throw_when_interrupted);
   if (!lock) fail("{}: another process downloads a checkpoint there", to.parent_path().string());
   if (fs::exists(to)) {
+    if (!holds(to, from))
+      fail(
+          "{} is there and is not the checkpoint on the Hub: another run's, or damaged; choose "
+          "another --output_dir, or remove it",
+          to.string());
     log::info("{} is on this machine already", to.string());
     return;
   }
@@ -157,6 +194,7 @@ fs::path fetch_checkpoint(const std::string& repo_id,
     fail("{}: the checkpoint records no output_dir; pass --output_dir=FOLDER", repo_id);
   const fs::path checkpoints = fs::path(run) / config::kCheckpointsFolder;
   const std::string step = downloaded.filename().string();
+  check_run_folder(checkpoints, step, repo_id);
   place_checkpoint(downloaded, checkpoints / step);
   checkpoint::point_last_at(checkpoints, step);
   return checkpoints / step / config_file;

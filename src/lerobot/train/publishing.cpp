@@ -1,6 +1,8 @@
 #include "lerobot/train/publishing.h"
 
 #include <algorithm>
+#include <chrono>
+#include <set>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -11,8 +13,11 @@
 #include "lerobot/checkpoint/dcp_convert.h"
 #include "lerobot/checkpoint/layout.h"
 #include "lerobot/config/run_folder.h"
+#include "lerobot/hub/account.h"
 #include "lerobot/hub/repo.h"
+#include "lerobot/hub/repo_info.h"
 #include "lerobot/hub/upload.h"
+#include "lerobot/hub/url.h"
 #include "lerobot/train/model_card.h"
 
 namespace lerobot::train {
@@ -22,14 +27,6 @@ namespace fs = std::filesystem;
 
 hub::Repo repo_of(const config::TrainConfig& config) {
   return hub::make_repo(hub::RepoType::kModel, config.policy->repo_id.value());
-}
-
-/// The role of the token, "read" or "write" or what newer ones say; empty when it isn't told.
-std::string role_of(const Json& account) {
-  const Json& auth = account.value("auth", Json::object());
-  const Json token = auth.is_object() ? auth.value("accessToken", Json::object()) : Json::object();
-  const Json role = token.is_object() ? token.value("role", Json()) : Json();
-  return role.is_string() ? role.get<std::string>() : "";
 }
 
 void ensure_weights(const fs::path& pretrained) {
@@ -44,6 +41,50 @@ void ensure_weights(const fs::path& pretrained) {
 bool is_published(const std::string& path) {
   return path.find('/') == std::string::npos &&
          (path.ends_with(".json") || path.ends_with(".safetensors") || path.ends_with(".md"));
+}
+
+/// Names of the folders in checkpoints/; empty when there is no repository yet, or the Hub can't be
+/// reached.
+std::set<std::string> published_steps(hub::HubClient& client, const hub::Repo& repo) {
+  std::set<std::string> steps;
+  try {
+    const std::string folder = std::string(config::kCheckpointsFolder) + "/";
+    const std::string commit = hub::resolve_commit(client, repo, "main");
+    for (const hub::RepoFile& file :
+         hub::list_files(client, repo, commit, config::kCheckpointsFolder))
+      if (file.path.starts_with(folder))
+        steps.insert(
+            file.path.substr(folder.size(), file.path.find('/', folder.size()) - folder.size()));
+  } catch (const hub::HubError& error) {
+    const bool none = error.fault() == hub::HubFault::kRepoNotFound ||
+                      error.fault() == hub::HubFault::kUnauthorized ||
+                      error.fault() == hub::HubFault::kRevisionNotFound ||
+                      error.fault() == hub::HubFault::kEntryNotFound ||
+                      error.fault() == hub::HubFault::kUnreachable;
+    if (!none) throw;
+  }
+  return steps;
+}
+
+/// A tag of an earlier upload of the same step moves.
+void put_tag(hub::HubClient& client, const hub::Repo& repo, const std::string& name,
+             const std::string& commit) {
+  for (const hub::Ref& tag : hub::list_refs(client, repo).tags) {
+    if (tag.name != name) continue;
+    if (tag.commit == commit) return;
+    client.call({.method = "DELETE",
+                 .url = fmt::format("{}/tag/{}", hub::api_url(client.endpoint(), repo),
+                                    hub::percent_encode(name))},
+                {.repo = repo, .action = fmt::format("move the tag {}", name)});
+  }
+  hub::create_tag(client, repo, name, commit);
+}
+
+/// What a user types to try again.
+std::string resume_command(const std::string& program, const fs::path& checkpoint) {
+  return fmt::format(
+      "{} --resume=true --config_path='{}'", program,
+      (checkpoint / config::kPretrainedModelFolder / config::kTrainConfigFile).string());
 }
 
 std::string push(hub::HubClient& client, const config::TrainConfig& config,
@@ -68,27 +109,17 @@ std::string push(hub::HubClient& client, const config::TrainConfig& config,
 }  // namespace
 
 void check_publishing(const config::TrainConfig& config) {
-  const bool at_the_end = config.policy->push_to_hub;
-  if (!at_the_end && !config.save_checkpoint_to_hub) return;
-  const char* const option = at_the_end ? "policy.push_to_hub" : "save_checkpoint_to_hub";
-  const hub::HubEnvironment environment = hub::HubEnvironment::read();
-  if (environment.offline)
-    fail("--{}=true: offline mode is on (HF_HUB_OFFLINE); unset it, or pass --{}=false", option,
-         option);
-  if (!environment.credentials.token)
-    fail("--{}=true: {}; or pass --{}=false", option, environment.credentials.describe(), option);
-  hub::HubClient client(environment);
-  try {
-    const Json account = client.call_json({.url = environment.endpoint + "/api/whoami-v2"},
-                                          {.repo = repo_of(config), .action = "publish"});
-    if (role_of(account) == "read")
-      fail("--{}=true: the token from {} may only read; use one with write permission", option,
-           environment.credentials.origin);
-  } catch (const hub::HubError& error) {
-    if (error.fault() != hub::HubFault::kUnreachable) throw;
-    log::warning("The Hub can't be reached now; publishing is tried when the time comes: {}",
-                 error.what());
-  }
+  if (!config.policy->push_to_hub && !config.save_checkpoint_to_hub) return;
+  hub::HubClient client(hub::HubEnvironment::read());
+  const hub::Repo repo = repo_of(config);
+  hub::check_may_publish(client, repo, config.policy->private_);
+  if (!config.save_checkpoint_to_hub || config.resume) return;
+  if (const auto steps = published_steps(client, repo); !steps.empty())
+    fail(
+        "--save_checkpoint_to_hub=true: {} holds checkpoints of another run already (the last is "
+        "{}), and a resume would mix the two: choose another --policy.repo_id, or delete its "
+        "folder {}",
+        describe(repo), *steps.rbegin(), config::kCheckpointsFolder);
 }
 
 CheckpointUploads::CheckpointUploads(const config::TrainConfig& config)
@@ -116,11 +147,51 @@ void CheckpointUploads::add(const fs::path& checkpoint) {
   changed_.notify_all();
 }
 
+void CheckpointUploads::add_unpublished(const fs::path& checkpoints) {
+  {
+    const std::lock_guard lock(mutex_);
+    unlisted_ = checkpoints;
+  }
+  changed_.notify_all();
+}
+
+std::size_t CheckpointUploads::unpublished() {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size() + failed_.size() + (busy_ ? 1 : 0);
+}
+
+/// Those of a resumed run that the repository doesn't have, the first step first.
+void CheckpointUploads::look_for_unpublished(const fs::path& checkpoints) {
+  const auto there = published_steps(client_, hub::make_repo(hub::RepoType::kModel, repo_id_));
+  std::vector<fs::path> missing;
+  for (const fs::path& folder : config::step_folders(checkpoints))
+    if (!there.contains(folder.filename().string()) && !checkpoint::missing_part(folder))
+      missing.push_back(folder);
+  const std::lock_guard lock(mutex_);
+  for (const fs::path& folder : missing)
+    if (std::find(waiting_.begin(), waiting_.end(), folder) == waiting_.end())
+      waiting_.push_front(folder);
+}
+
 void CheckpointUploads::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    changed_.wait(lock, [this] { return stopping_ || unlisted_ || !waiting_.empty(); });
     if (stopping_) return;
+    if (unlisted_) {
+      const fs::path checkpoints = *std::exchange(unlisted_, std::nullopt);
+      busy_ = true;
+      lock.unlock();
+      try {
+        look_for_unpublished(checkpoints);
+      } catch (const std::exception& error) {
+        log::warning("It can't be told which checkpoints are published: {}", error.what());
+      }
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+      continue;
+    }
     const fs::path checkpoint = waiting_.front();
     waiting_.pop_front();
     busy_ = true;
@@ -155,18 +226,16 @@ void CheckpointUploads::upload(const fs::path& checkpoint) {
                           .files = hub::folder_files(
                               checkpoint, fmt::format("{}/{}", config::kCheckpointsFolder, name))},
                          {.progress = hub::log_upload(fmt::format("checkpoint {}", name))});
-  hub::create_tag(client_, repo, name, result.commit);
+  put_tag(client_, repo, name, result.commit);
   log::info("Checkpoint {} pushed to {}", name, hub::page_url(client_.endpoint(), repo));
 }
 
-void CheckpointUploads::finish() {
-  const int before = InterruptGuard::received();  // of a run that ends in order already
+void CheckpointUploads::finish(const std::string& program) {
   std::unique_lock lock(mutex_);
   bool again = true;
   while (true) {
-    while (busy_ || !waiting_.empty()) {
+    while (busy_ || unlisted_ || !waiting_.empty()) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
-      if (before != 0) continue;
       lock.unlock();
       throw_when_interrupted();
       lock.lock();
@@ -180,9 +249,8 @@ void CheckpointUploads::finish() {
   std::vector<std::string> paths;
   for (const fs::path& path : failed_) paths.push_back(path.string());
   fail(
-      "{} checkpoint(s) could not be published: {}. They are complete in {}; publish them with "
-      "`hf upload {} FOLDER checkpoints/STEP`",
-      paths.size(), last_failure_, fmt::join(paths, ", "), repo_id_);
+      "{} checkpoint(s) could not be published: {}. They are complete in {}; publish them with: {}",
+      paths.size(), last_failure_, fmt::join(paths, ", "), resume_command(program, failed_.back()));
 }
 
 std::string publish_policy(const config::TrainConfig& config,
@@ -193,7 +261,8 @@ std::string publish_policy(const config::TrainConfig& config,
     hub::HubClient client(hub::HubEnvironment::read());
     return push(client, config, metadata, pretrained);
   } catch (const Interrupted&) {
-    log::warning("The policy is not published. It lies in {}", pretrained.string());
+    log::warning("The policy is not published. It lies in {}; publish it with: {}",
+                 pretrained.string(), resume_command(program, checkpoint));
     throw;
   } catch (const Error& error) {
     fail(

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,8 +20,8 @@
 namespace lerobot::train {
 
 /// For rank 0, before hours of training: throws Error when what the configuration publishes can't
-/// be, as far as it can be told now (offline, no token, a token that is not valid or may only
-/// read). A Hub that is out of reach is a warning.
+/// be, as far as it can be told now (hub::check_may_publish()), and when a new run's checkpoints
+/// would come among those of another one.
 void check_publishing(const config::TrainConfig& config);
 
 /// Uploads checkpoints, one after the other, while training goes on. A failed one is tried again at
@@ -35,19 +37,26 @@ class CheckpointUploads {
   /// A complete checkpoint, as checkpoints/STEP of policy.repo_id, with the tag STEP. From any
   /// thread.
   void add(const std::filesystem::path& checkpoint);
+  /// Those below `checkpoints` (<output_dir>/checkpoints) that the repository doesn't have: what an
+  /// earlier part of a resumed run couldn't publish.
+  void add_unpublished(const std::filesystem::path& checkpoints);
+  /// How many are not published yet.
+  std::size_t unpublished();
   /// Waits until all are there. Throws Error that names those that aren't and says how they can be
   /// published; Interrupted on Ctrl-C.
-  void finish();
+  void finish(const std::string& program);
 
  private:
   void run();
   void upload(const std::filesystem::path& checkpoint);
+  void look_for_unpublished(const std::filesystem::path& checkpoints);
 
   const std::string repo_id_;
   const std::optional<bool> private_;
   hub::HubClient client_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::optional<std::filesystem::path> unlisted_;  ///< to be looked through
   std::deque<std::filesystem::path> waiting_;
   std::vector<std::filesystem::path> failed_;
   std::string last_failure_;

@@ -9,12 +9,14 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <fmt/ranges.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/interrupt.h"
@@ -79,7 +81,11 @@ class TrainingLoop {
     const distributed::World& world = *session.world;
     if (world.is_main())
       metrics_file_.emplace(session.output_dir / "metrics.jsonl", session.start.step);
-    if (world.is_main() && config_.save_checkpoint_to_hub) uploads_.emplace(config_);
+    if (world.is_main() && config_.save_checkpoint_to_hub) {
+      uploads_.emplace(config_);
+      if (config_.resume)
+        uploads_->add_unpublished(session.output_dir / config::kCheckpointsFolder);
+    }
     if (world.is_main() || world.mesh().is_sharded())
       saver_ = std::make_unique<checkpoint::BackgroundSaver>(
           checkpoint::CheckpointWriter(
@@ -311,28 +317,37 @@ class TrainingLoop {
       save(config_.steps);
     const std::optional<fs::path> saved = wait_for_checkpoint();
     log::info("End of training");
-    if (publishes) publish(saved);
-    finish_uploads();
+    if (publishes || config_.save_checkpoint_to_hub)
+      session_.world->from_main([&] {
+        publish(saved ? *saved : fs::path(config_.checkpoint_path.value_or("")));
+        return std::string();
+      });
     return 0;
   }
 
-  /// Rank 0 uploads, however long it takes; a failure is its own.
-  void publish(const std::optional<fs::path>& saved) {
-    session_.world->from_main([&] {
-      const fs::path checkpoint = saved ? *saved : fs::path(*config_.checkpoint_path);
-      log::info("Model pushed to {}",
-                publish_policy(config_, *session_.datasets.metadata, checkpoint, program_name()));
-      return std::string();
-    });
-  }
-
-  void finish_uploads() {
-    if (!config_.save_checkpoint_to_hub) return;
-    session_.world->from_main([&] {
+  /// On rank 0, however long it takes. What fails doesn't keep the rest from being published.
+  void publish(const fs::path& checkpoint) {
+    const InterruptGuard interrupts("\nStopping the upload. Once more to stop at once.\n");
+    std::vector<std::string> failures;
+    const auto attempt = [&failures](const auto& work) {
+      try {
+        work();
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const Error& error) {
+        failures.emplace_back(error.what());
+      }
+    };
+    if (uploads_) {
       log::info("Waiting until all checkpoints are published");
-      uploads_->finish();
-      return std::string();
-    });
+      attempt([this] { uploads_->finish(program_name()); });
+    }
+    if (config_.policy->push_to_hub)
+      attempt([&] {
+        log::info("Model pushed to {}",
+                  publish_policy(config_, *session_.datasets.metadata, checkpoint, program_name()));
+      });
+    if (!failures.empty()) fail("{}", fmt::join(failures, "\n"));
   }
 
   int stop_early(std::int64_t step, int signal) {
@@ -345,7 +360,8 @@ class TrainingLoop {
       save(step);
     }
     const auto path = wait_for_checkpoint();
-    finish_uploads();
+    if (const std::size_t left = uploads_ ? uploads_->unpublished() : 0; left > 0)
+      log::warning("{} checkpoint(s) are not published yet; a resume publishes them", left);
     if (path && config_.save_checkpoint)
       log::info(
           "Go on with: {} --resume=true --config_path='{}'{}", program_name(),
