@@ -269,13 +269,14 @@ TEST_F(DcpConvert, FoldersThatAreNoShardedCheckpointAreNamed) {
 }
 
 TEST(DcpConvertCommandLine, MistakesAreNamedTogether) {
-  const Result result =
-      run({"--checkpoint_dirs=x", "--delete_dcp=maybe", "--push_to_hub=me/policy"});
+  const Result result = run({"--checkpoint_dirs=x", "--delete_dcp=maybe", "--push_to_hub=a/b/c"});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.errors,
               AllOf(HasSubstr("unknown option --checkpoint_dirs; did you mean --checkpoint_dir?"),
                     HasSubstr("--delete_dcp=maybe: expected true or false"),
-                    HasSubstr("--push_to_hub=me/policy: publishing is not supported yet")));
+                    HasSubstr("--push_to_hub: \"a/b/c\" is not the name of a model")));
+  EXPECT_THAT(run({"--checkpoint_dir=x", "--push_to_hub=policy"}).errors,
+              HasSubstr("--push_to_hub=policy: expected OWNER/NAME"));
   EXPECT_THAT(run({}).errors, HasSubstr("--checkpoint_dir is required"));
   EXPECT_THAT(run({"--checkpoint_dir="}).errors, HasSubstr("--checkpoint_dir is empty"));
   EXPECT_EQ(run({"--checkpoint_dir"}).status, 2);
@@ -287,6 +288,9 @@ TEST(DcpConvertCommandLine, ValuesAreLeRobots) {
   const ConvertArguments arguments = parse_convert_arguments(words);
   EXPECT_EQ(arguments.checkpoint_dir, "a b");
   EXPECT_TRUE(arguments.delete_dcp);
+  EXPECT_EQ(arguments.push_to_hub, std::nullopt);
+  const std::vector<std::string> pushed = {"--checkpoint_dir=x", "--push_to_hub=me/policy"};
+  EXPECT_EQ(parse_convert_arguments(pushed).push_to_hub, "me/policy");
 }
 
 TEST(DcpConvertCommandLine, HelpNamesOptionsAndDefaults) {

@@ -106,8 +106,14 @@ Step FileRequest::judge(const HttpExchange& exchange) {
 Step FileRequest::judge_denial(const HttpAnswer& answer) {
   const HubEnvironment& environment = source().client.environment();
   const bool at_hub = url_origin(url_) == url_origin(environment.endpoint);
-  if (at_hub || looked_again_)
+  if (at_hub)
     fail_hub(source().subject, answer, error_text_, environment.endpoint, environment.credentials);
+  if (looked_again_)
+    throw HubError(
+        HubFault::kForbidden, answer.status,
+        fmt::format("{}: the storage {} denies access ({}), also under an address that the Hub has "
+                    "just given out; check proxies, and the clock of this machine",
+                    describe(), url_origin(url_), describe_status(answer)));
   looked_again_ = true;
   source().place.forget(url_);
   return Step::again();

@@ -119,6 +119,8 @@ std::string sentence(HubFault fault, const Subject& subject, const HttpAnswer& a
           "spelling; {}",
           repo, endpoint, words, token);
     case HubFault::kUnauthorized:
+      if (words.find("Invalid credentials") != std::string::npos)
+        return fmt::format("{} is not shown ({}): {}", name, words, token);
       return fmt::format("{} is missing on {}, or is private or gated ({}); check the spelling; {}",
                          name, endpoint, words, token);
     case HubFault::kForbidden:
