@@ -9,12 +9,13 @@ import os
 import pathlib
 import tempfile
 
-# Before anything imports torch or huggingface_hub: no network, no GPU, a cache of our own, and one thread, which is the fastest
-# for models this small.
+# Before anything imports torch or huggingface_hub: no network but servers of our own, no GPU, a cache of our own, and one thread, which
+# is the fastest for models this small.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HOME"] = os.path.join(tempfile.gettempdir(), f"lerobot-interop-hf-{os.getuid()}")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1,localhost"
 
 import pytest
 
