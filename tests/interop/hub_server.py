@@ -16,6 +16,20 @@ import urllib.request
 import pytest
 
 
+def make_folder(folder: pathlib.Path, files: dict[str, bytes]) -> pathlib.Path:
+    """The folder with these files in it."""
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+def contents(folder) -> dict[str, bytes]:
+    """Every file below a folder by its path there."""
+    folder = pathlib.Path(folder)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 class HubServer:
     """hub_server with these arguments. Its faults and its log of requests are those of hub_faults.h."""
 

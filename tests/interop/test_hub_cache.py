@@ -18,25 +18,13 @@ import time
 import pytest
 from huggingface_hub import hf_hub_download, scan_cache_dir, snapshot_download
 
-from hub_server import HubServer, start  # noqa: F401 (start is a fixture)
+from hub_server import HubServer, contents, make_folder, start  # noqa: F401 (start is a fixture)
 
 DATASET = "org/data"
 SMALL = {"README.md": b"# data", "empty.txt": b"", "meta/info.json": b'{"fps": 30}', "meta/ö a#1%.txt": b"blank"}
 LARGE = {"data/0.parquet": random.Random(1).randbytes(300_000), "videos/cam a/0.mp4": random.Random(2).randbytes(6_000_000)}
 FILES = {**SMALL, **LARGE}
 BIG = random.Random(3).randbytes(80 << 20)
-
-
-def make_folder(folder: pathlib.Path, files: dict[str, bytes]) -> pathlib.Path:
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
-    return folder
-
-
-def contents(folder) -> dict[str, bytes]:
-    folder = pathlib.Path(folder)
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 class Ours:

@@ -13,7 +13,7 @@ import urllib.request
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem, hf_hub_download, snapshot_download
 
-from hub_server import start  # noqa: F401 (a fixture)
+from hub_server import make_folder, start  # noqa: F401 (a fixture)
 
 DATASET = "org/data"
 MODEL = "org/policy"
@@ -22,13 +22,6 @@ BUCKET = "org/bucket"
 SMALL = {"config.json": b'{"a": 1}', "empty.txt": b"", "meta/info.json": b'{"fps": 30}', "meta/a b.txt": b"blank"}
 LARGE = {"model.safetensors": random.Random(1).randbytes(300_000), "videos/cam a/file#1.mp4": random.Random(2).randbytes(70_001)}
 FILES = {**SMALL, **LARGE}
-
-
-def make_folder(folder: pathlib.Path, files: dict[str, bytes]) -> pathlib.Path:
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
-    return folder
 
 
 def contents(folder) -> dict[str, bytes]:

@@ -32,8 +32,8 @@ class Hub:
         self.programs = programs
         self.home = home
 
-    def run(self, program: str, flags: dict, *words: str, expect: int = 0, **variables) -> subprocess.CompletedProcess:
-        environment = {
+    def environment(self, **variables) -> dict[str, str]:
+        return {
             **os.environ,
             "HF_ENDPOINT": self.server.endpoint,
             "HF_HOME": str(self.home),
@@ -41,9 +41,11 @@ class Hub:
             "HF_TOKEN": "",
             **variables,
         }
-        command = [*(() if "/" in program else (self.programs / program,)), *trainer.as_arguments(flags), *words]
+
+    def run(self, program: str, flags: dict, *words: str, expect: int = 0, **variables) -> subprocess.CompletedProcess:
+        command = [self.programs / program, *trainer.as_arguments(flags), *words]
         done = subprocess.run(
-            command, cwd=self.home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180
+            command, cwd=self.home, env=self.environment(**variables), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180
         )
         assert done.returncode == expect, f"{command}\n{done.stdout}{done.stderr}"
         return done
@@ -52,6 +54,18 @@ class Hub:
         """What each step saw, and the log."""
         done = self.run("lerobot-train", {**trainer.TINY_ACT, **trainer.RUN, "steps": 4, "log_samples": "true", **flags, "output_dir": output}, **options)
         return samples(output), done.stderr
+
+    def interrupt_training(self, flags: dict, asked: str) -> str:
+        """The log of a run that gets Ctrl-C once the server has been asked for `asked`."""
+        process = subprocess.Popen(
+            [self.programs / "lerobot-train", *trainer.as_arguments(flags)], env=self.environment(), stderr=subprocess.PIPE, text=True
+        )
+        while not self.server.requests("GET", asked):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=20)
+        assert process.returncode == 130, log
+        return log
 
     def paths(self, method: str = "", part: str = "") -> list[str]:
         return [request["path"] for request in self.server.requests(method, part)]
@@ -177,7 +191,7 @@ def test_ranks_share_one_download_and_one_commit(hub, tmp_path):
     launcher = [str(one.programs / "lerobot-launch"), "--standalone", "--nproc-per-node=2", str(one.programs / "lerobot-train")]
     done = subprocess.run(
         [*launcher, *trainer.as_arguments(flags)],
-        env={**os.environ, "HF_ENDPOINT": one.server.endpoint, "HF_HOME": str(one.home), "HF_HUB_OFFLINE": "0"},
+        env=one.environment(),
         capture_output=True,
         text=True,
         timeout=180,
@@ -442,17 +456,7 @@ def test_merged_shards_are_published(hub, client, tmp_path):
 def test_ctrl_c_ends_a_download_from_a_hub_that_hangs(hub, tmp_path):
     one = hub(serve("dataset", "toy_state"), tag("toy_state"))
     one.server.set_faults({"method": "GET", "path": "/refs", "count": -1, "delay_ms": 60000})
-    process = subprocess.Popen(
-        [one.programs / "lerobot-train", *trainer.as_arguments({**trainer.TINY_ACT, **of_hub("toy_state"), "output_dir": tmp_path / "out"})],
-        env={**os.environ, "HF_ENDPOINT": one.server.endpoint, "HF_HOME": str(one.home), "HF_HUB_OFFLINE": "0"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not one.server.requests("GET", "/refs"):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, log = process.communicate(timeout=20)
-    assert process.returncode == 130, log
+    log = one.interrupt_training({**trainer.TINY_ACT, **of_hub("toy_state"), "output_dir": tmp_path / "out"}, "/refs")
     assert "stopped by SIGINT" in log
 
 
@@ -529,17 +533,7 @@ def create_model(repo: str) -> None:
 def test_ctrl_c_while_a_policy_is_fetched_is_no_wrong_command_line(hub, tmp_path):
     one = hub(f"--model=lab/base={trainer.PROJECT / 'tests/data/checkpoints/state_single/000040/pretrained_model'}")
     one.server.set_faults({"method": "GET", "path": "/api/models/lab/base", "count": -1, "delay_ms": 60000})
-    process = subprocess.Popen(
-        [one.programs / "lerobot-train", "--policy.path=lab/base", *trainer.as_arguments({**local("toy_state"), "output_dir": tmp_path / "out"})],
-        env={**os.environ, "HF_ENDPOINT": one.server.endpoint, "HF_HOME": str(one.home), "HF_HUB_OFFLINE": "0"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not one.server.requests("GET", "/api/models/"):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, log = process.communicate(timeout=20)
-    assert process.returncode == 130, log
+    one.interrupt_training({"policy.path": "lab/base", **local("toy_state"), "output_dir": tmp_path / "out"}, "/api/models/")
 
 
 def test_a_damaged_file_of_the_cache_is_fetched_again(hub, tmp_path):

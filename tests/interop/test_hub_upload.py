@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from huggingface_hub import HfApi, HfFileSystem, snapshot_download
 
-from hub_server import Client, HubServer
+from hub_server import Client, HubServer, contents, make_folder
 
 DATASET = "org/data"
 MODEL = "org/policy"
@@ -18,18 +18,6 @@ BUCKET = "org/bucket"
 SMALL = {"config.json": b'{"a": 1}', "empty.txt": b"", "meta/info.json": b'{"fps": 30}', "meta/a b#1%.txt": b"blank", "meta/ö.txt": "ö".encode()}
 LARGE = {"model.safetensors": random.Random(1).randbytes(300_000), "videos/cam a/file#1.mp4": random.Random(2).randbytes(70_001)}
 FILES = {**SMALL, **LARGE}
-
-
-def make_folder(folder: pathlib.Path, files: dict[str, bytes]) -> pathlib.Path:
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
-    return folder
-
-
-def contents(folder) -> dict[str, bytes]:
-    folder = pathlib.Path(folder)
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 class Ours:
