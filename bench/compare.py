@@ -21,6 +21,7 @@ COMPARISONS = {
     "launch": "launch",
     "hub-download": "hub_download",
     "loader-hub": "loader_hub",
+    "peft": "peft",
 }
 
 

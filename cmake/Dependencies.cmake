@@ -12,6 +12,7 @@ function(lerobot_pkg target)
 endfunction()
 
 lerobot_pkg(deps::ffmpeg libavcodec libavutil libswscale)
+lerobot_pkg(deps::sqlite sqlite3)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)

@@ -34,3 +34,20 @@ function(lerobot_room_tests room)
   gtest_discover_tests(lerobot_${room}_tests TEST_PREFIX ${room}. DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 300 ${torch_threads})
 endfunction()
+
+# lerobot_embed(<target> <folder> <file>...)
+#   Text files that a program carries in it: page.css of <folder> is lerobot::embedded::page_css in "embedded/page.css.h".
+function(lerobot_embed target folder)
+  set(include_folder ${CMAKE_CURRENT_BINARY_DIR}/embed_${target})
+  foreach(file ${ARGN})
+    set(source ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${file})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    file(READ ${source} content)
+    string(MAKE_C_IDENTIFIER ${file} name)
+    set(header ${include_folder}/embedded/${file}.h)
+    file(WRITE ${header}.new "#pragma once\n#include <string_view>\nnamespace lerobot::embedded {\n"
+      "inline constexpr std::string_view ${name} = R\"embedded(${content})embedded\";\n}\n")
+    file(COPY_FILE ${header}.new ${header} ONLY_IF_DIFFERENT)
+  endforeach()
+  target_include_directories(${target} PRIVATE ${include_folder})
+endfunction()

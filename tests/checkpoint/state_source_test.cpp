@@ -45,7 +45,7 @@ TEST(StateSourceTest, AModelThatTorchShardedLoadsAtEverySplitAsItsGatheredFile) 
   const auto whole =
       serialization::SafetensorsFile(fsdp2() / "pretrained_model/model.safetensors").all();
   expect_loads(*open_sharded_model(fsdp2() / "pretrained_model/pytorch_model_fsdp_0"), whole);
-  expect_loads(*open_model(fsdp2() / "pretrained_model"), whole);
+  expect_loads(*open_model(fsdp2() / "pretrained_model", kModelFile), whole);
 }
 
 TEST(StateSourceTest, AModelOfReplicasLoadsAtEverySplit) {
@@ -53,7 +53,7 @@ TEST(StateSourceTest, AModelOfReplicasLoadsAtEverySplit) {
   NamedTensors whole;
   for (const DcpEntry& entry : reader.metadata().entries())
     whole.emplace_back(entry.name.substr(6), reader.tensor(entry.name));
-  const auto source = open_model(hsdp4_model());
+  const auto source = open_model(hsdp4_model(), kModelFile);
   EXPECT_EQ(source->names().size(), whole.size());
   expect_loads(*source, whole);
 }
@@ -229,7 +229,7 @@ TEST_F(LoadTest, UnexpectedTensorsAreReported) {
 }
 
 TEST_F(LoadTest, AFolderWithoutWeightsIsNamed) {
-  EXPECT_THAT(error_of([&] { open_model(folder_); }),
+  EXPECT_THAT(error_of([&] { open_model(folder_, kModelFile); }),
               AllOf(HasSubstr(folder_.string()), HasSubstr("model.safetensors")));
 }
 

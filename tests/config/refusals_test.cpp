@@ -232,12 +232,29 @@ INSTANTIATE_TEST_SUITE_P(
                 "--policy.repo_id=a/b/c: is no name of a repository; expected OWNER/NAME"},
         Refusal{"--peft.r=4", "--peft.* is not supported yet"},
         Refusal{"--policy.use_peft=true", "--policy.use_peft=true is not supported yet"},
-        Refusal{"--trackio.enable=true",
-                "--trackio.enable=true is not supported yet: metrics.jsonl in the output folder "
-                "holds every number"},
+        Refusal{"--trackio.space_id=me/space",
+                "--trackio.space_id=me/space is not supported: runs are tracked on this machine; "
+                "leave it out, and bring the project to a Space with trackio's own `trackio sync "
+                "--project PROJECT --space-id OWNER/NAME`"},
+        Refusal{"--tracker.type=trackio",
+                "--tracker.type=trackio is not supported: pass --trackio.enable=true, and "
+                "--trackio.project and --trackio.name (there tracker.run_id)"},
+        Refusal{"--tracker={type: trackio}",
+                "--tracker={type: trackio} is not supported: pass --trackio.enable=true, and "
+                "--trackio.project and --trackio.name (there tracker.run_id)"},
+        Refusal{"--trackio.project=Größe",
+                "--trackio.project=Größe: names of projects are ASCII letters, digits, '-' and "
+                "'_'"},
+        Refusal{"--trackio.project=registry-a",
+                "--trackio.project=registry-a: names that begin with registry- are trackio's own"},
+        Refusal{"--trackio.project=my._configs",
+                "--trackio.project=my._configs: names that end with _configs are trackio's own"},
+        Refusal{"--trackio.name=caf\xe9", "--trackio.name=caf\xef\xbf\xbd: is not UTF-8"},
+        Refusal{"--trackio.name=' '",
+                "--trackio.name= : expected a name, or null for the output folder's"},
         Refusal{"--wandb.enable=true",
-                "--wandb.enable=true is not supported: metrics.jsonl in the output folder holds "
-                "every number, trackio follows"},
+                "--wandb.enable=true is not supported: pass --trackio.enable=true, which keeps the "
+                "run on this machine"},
         Refusal{"--env.type=pusht",
                 "--env.type=pusht is not supported: simulators are not run here; evaluate the "
                 "checkpoint with lerobot-eval"},
@@ -450,8 +467,8 @@ TEST_F(Files, AValueOutOfRangeIsNamedWithTheFileThatGaveIt) {
   EXPECT_EQ(problems({"--config_path=" + file}),
             file + ": batch_size=0: expected an integer at least 1\n" +  //
                 file +
-                ": wandb.enable=true is not supported: metrics.jsonl in the output folder holds "
-                "every number, trackio follows");
+                ": wandb.enable=true is not supported: pass --trackio.enable=true, which keeps "
+                "the run on this machine");
   EXPECT_EQ(problems({"--config_path=" + file, "--batch_size=-1", "--wandb.enable=false"}),
             "--batch_size=-1: expected an integer at least 1");
 }

@@ -1,5 +1,6 @@
 """Training on GPUs: precisions, checkpoints and layouts, by whole runs of the programs. scripts/test-gpu runs this."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -105,6 +106,26 @@ class OneGpu(GpuTest):
         before = self.losses("run")
         self.resume("run")
         self.assert_close(self.losses("run"), before, 1e-3)
+
+
+    def test_the_parts_of_a_step_add_up_to_its_time(self):
+        self.train("run")
+        lines = [json.loads(line) for line in (self.output("run") / "metrics.jsonl").read_text().splitlines()]
+        lines = [line for line in lines if "loss" in line][STEPS // 2 :]
+        parts = sum(value for line in lines for key, value in line.items() if key.startswith("time_"))
+        wall = (lines[-1]["unix_time"] - lines[0]["unix_time"]) * len(lines) / (len(lines) - 1)
+        self.assertAlmostEqual(parts, wall, delta=0.2 * wall)
+        self.assertTrue(all(line["time_backward_s"] > 0 for line in lines))
+
+    def test_a_profile_shows_what_the_gpu_does(self):
+        self.train("run", "--profile.steps=3:4")
+        with gzip.open(self.output("run") / "profile" / "steps_3_4.json.gz") as file:
+            events = json.load(file)["traceEvents"]
+        names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+        self.assertTrue(any(name.startswith("rank 0 (") for name in names), names)
+        if DEVICE != "cpu":
+            self.assertIn("rank 0 GPU 0", names)
+            self.assertTrue(any(event.get("cat") == "kernel" for event in events))
 
 
 class SeveralGpus(GpuTest):

@@ -12,6 +12,7 @@
 #include "lerobot/base/digest.h"
 #include "lerobot/base/error.h"
 #include "lerobot/base/json.h"
+#include "lerobot/nn/frozen_batch_norm.h"
 
 namespace lerobot::nn {
 namespace {
@@ -36,7 +37,7 @@ class TorchvisionResNet : public testing::TestWithParam<Case> {};
 TEST_P(TorchvisionResNet, HasTheSameWeightsOutputAndGradient) {
   const Json expected = oracle()[GetParam().name];
   seed(1000);
-  ResNet model(*find_resnet(GetParam().variant), GetParam().dilated);
+  ResNet model(*find_resnet(GetParam().variant), {.dilate_last_stage = GetParam().dilated});
   EXPECT_EQ(at::rand({1}).item<float>(), expected["next_random"].get<float>());
 
   const NamedTensors parameters = model.named_parameters();
@@ -66,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, TorchvisionResNet,
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ResNet, RefusesDilationWhereBlocksHaveNone) {
-  EXPECT_THROW(ResNet(*find_resnet("resnet18"), true), Error);
+  EXPECT_THROW(ResNet(*find_resnet("resnet18"), {.dilate_last_stage = true}), Error);
   EXPECT_EQ(find_resnet("resnet20"), nullptr);
 }
 

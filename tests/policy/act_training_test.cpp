@@ -11,51 +11,6 @@
 namespace lerobot::policy {
 namespace {
 
-double norm_of(const at::Tensor& t) { return t.to(at::kDouble).norm().item<double>(); }
-
-/// LeRobot's tensors: whole, or (above 2048 elements) as summaries.
-class Expected {
- public:
-  explicit Expected(const std::string& name)
-      : tensors_(oracle(name) / (std::filesystem::exists(oracle(name) / "train.safetensors")
-                                     ? "train.safetensors"
-                                     : "train_small.safetensors")) {
-    if (std::filesystem::exists(oracle(name) / "train_large.json"))
-      summaries_ = read_json_file(oracle(name) / "train_large.json");
-  }
-
-  /// Relative to the largest value of the tensor, with `floor` as the least such value.
-  void expect_near(const std::string& key, const at::Tensor& actual, double tolerance,
-                   double floor) const {
-    if (tensors_.contains(key)) {
-      const at::Tensor expected = tensors_.tensor(key);
-      ASSERT_EQ(actual.sizes(), expected.sizes()) << key;
-      const double scale = std::max(expected.abs().max().item<double>(), floor);
-      EXPECT_LE((actual - expected).abs().max().item<double>(), tolerance * scale) << key;
-      return;
-    }
-    ASSERT_TRUE(summaries_.contains(key)) << key;
-    const Json& summary = summaries_[key];
-    const double norm = summary["norm"].get<double>();
-    EXPECT_NEAR(norm_of(actual), norm, tolerance * norm) << key;
-    const at::Tensor flat = actual.flatten();
-    const double scale = std::max(actual.abs().max().item<double>(), floor);
-    for (std::int64_t i = 0; i < 8; ++i) {
-      EXPECT_NEAR(flat[i].item<double>(), summary["first8"][i].get<double>(), tolerance * scale)
-          << key;
-      EXPECT_NEAR(flat[flat.numel() - 8 + i].item<double>(), summary["last8"][i].get<double>(),
-                  tolerance * scale)
-          << key;
-    }
-  }
-
-  double number(const std::string& key) const { return tensors_.tensor(key).item<double>(); }
-
- private:
-  serialization::SafetensorsFile tensors_;
-  Json summaries_;
-};
-
 class ActTraining : public testing::TestWithParam<const char*> {};
 
 TEST_P(ActTraining, GivesLeRobotsLossGradientsAndNextWeights) {

@@ -36,11 +36,11 @@ class PretrainedBackbone : public testing::Test {
   }
 
   const fs::path home_ = fs::temp_directory_path() / fmt::format("torch_home.{}", ::getpid());
-  nn::ResNet model_{*nn::find_resnet("resnet18"), false};
+  nn::ResNet model_{*nn::find_resnet("resnet18"), nn::ResNetOptions{}};
 };
 
 TEST_F(PretrainedBackbone, ComesFromTheTorchCache) {
-  const nn::ResNet source(*nn::find_resnet("resnet18"), false);
+  const nn::ResNet source(*nn::find_resnet("resnet18"), {});
   serialization::NamedTensors saved = source.state_dict();
   for (auto& [name, tensor] : saved) tensor = tensor.detach() + 1.0;
   saved.emplace_back("fc.weight", at::zeros({1000, 512}));

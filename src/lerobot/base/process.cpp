@@ -1,6 +1,8 @@
 #include "lerobot/base/process.h"
 
+#include <array>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <sys/resource.h>
@@ -30,9 +32,15 @@ double seconds(const timeval& time) {
 
 }  // namespace
 
+ResidentMemory resident_memory() {
+  return {.now = read_kilobytes("/proc/self/status", "VmRSS:"),
+          .peak = read_kilobytes("/proc/self/status", "VmHWM:")};
+}
+
 ProcessMemory process_memory() {
-  return {.resident = read_kilobytes("/proc/self/status", "VmRSS:"),
-          .peak_resident = read_kilobytes("/proc/self/status", "VmHWM:"),
+  const auto [now, peak] = resident_memory();
+  return {.resident = now,
+          .peak_resident = peak,
           .proportional = read_kilobytes("/proc/self/smaps_rollup", "Pss:")};
 }
 
@@ -44,19 +52,32 @@ double process_cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-double process_age_seconds() {
-  // Field 22 of /proc/self/stat: start after boot, in clock ticks. The command name (field 2) may
-  // contain spaces, so count from its closing parenthesis.
-  std::ifstream stream("/proc/self/stat");
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
+std::optional<std::int64_t> process_start_ticks(std::int64_t process) {
+  // Field 22 of /proc/PROCESS/stat. The command name (field 2) may contain spaces, so count from
+  // its closing parenthesis.
+  std::ifstream stream("/proc/" + std::to_string(process) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
   const auto close = text.rfind(')');
-  if (close == text.npos) return 0;
+  if (close == text.npos) return std::nullopt;
   std::istringstream fields(text.substr(close + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
+  std::string skipped;
+  for (int i = 3; i < 22; ++i) fields >> skipped;
+  std::int64_t ticks = 0;
+  if (!(fields >> ticks)) return std::nullopt;
+  return ticks;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+double process_age_seconds() {
+  const auto ticks = process_start_ticks(::getpid());
+  if (!ticks) return 0;
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
-  const double started = std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  const double started = static_cast<double>(*ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started;
 }
 

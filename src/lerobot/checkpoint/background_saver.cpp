@@ -14,6 +14,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
+#include "lerobot/base/trace.h"
 
 namespace lerobot::checkpoint {
 namespace {
@@ -219,6 +220,7 @@ void BackgroundSaver::start(std::function<void()> job) {
 }
 
 void BackgroundSaver::write(std::int64_t step, const std::vector<FileEntry>& files) {
+  const trace::Span span("write checkpoint");
   fs::path saved = writer_.save(step, files);
   if (on_saved_) on_saved_(saved);
   std::lock_guard lock(mutex_);
@@ -247,7 +249,10 @@ void BackgroundSaver::prepare(
     const std::vector<std::pair<std::string, serialization::NamedTensors>>& sets) {
   wait();
   for (const auto& [name, tensors] : sets) copies_.reserve(name, tensors);
-  start([this] { copies_.touch(); });
+  start([this] {
+    const trace::Span span("get memory");
+    copies_.touch();
+  });
 }
 
 void BackgroundSaver::save(std::int64_t step,

@@ -19,8 +19,6 @@
 namespace lerobot::checkpoint {
 namespace {
 
-constexpr const char* kAdapterConfigFile = "adapter_config.json";
-
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -195,7 +193,7 @@ Converted convert_dcp(const fs::path& pretrained_model, const ConvertOptions& op
   const fs::path shards = pretrained_model / kShardedModelFolder;
   const DcpReader reader(shards);
   const NamedWeights weights = named_weights(reader.metadata(), shards.string());
-  const fs::path adapter_config = pretrained_model / kAdapterConfigFile;
+  const fs::path adapter_config = pretrained_model / config::kAdapterConfigFile;
   const bool adapter = is_there(adapter_config);
   if (adapter) check_adapter(weights, adapter_config, shards.string());
 

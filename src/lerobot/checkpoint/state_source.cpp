@@ -323,13 +323,11 @@ std::unique_ptr<StateSource> open_sharded_model(const fs::path& folder) {
   return std::make_unique<ShardedSource>(reader, std::move(table));
 }
 
-std::unique_ptr<StateSource> open_model(const fs::path& pretrained_model) {
-  for (const char* file : {kModelFile, kAdapterModelFile})
-    if (is_there(pretrained_model / file)) return open_tensor_file(pretrained_model / file);
+std::unique_ptr<StateSource> open_model(const fs::path& pretrained_model, const char* file) {
+  if (is_there(pretrained_model / file)) return open_tensor_file(pretrained_model / file);
   if (is_there(pretrained_model / kShardedModelFolder))
     return open_sharded_model(pretrained_model / kShardedModelFolder);
-  fail("{}: holds neither {} nor {} nor {}", pretrained_model.string(), kModelFile,
-       kAdapterModelFile, kShardedModelFolder);
+  fail("{}: holds neither {} nor {}", pretrained_model.string(), file, kShardedModelFolder);
 }
 
 OptimizerSource open_optimizer(const fs::path& training_state,

@@ -41,9 +41,10 @@ class StateSource {
   at::Tensor tensor(std::string_view name) const;
 };
 
-/// The weights in a pretrained_model folder: its model.safetensors (or adapter_model.safetensors),
-/// otherwise its shards. Names are those of a file of weights. Throws Error when there are none.
-std::unique_ptr<StateSource> open_model(const fs::path& pretrained_model);
+/// The weights in a pretrained_model folder: its `file` (kModelFile, or kAdapterModelFile of an
+/// adapter), otherwise its shards. Names are those of a file of weights. Throws Error when there
+/// are none.
+std::unique_ptr<StateSource> open_model(const fs::path& pretrained_model, const char* file);
 /// A file of tensors.
 std::unique_ptr<StateSource> open_tensor_file(const fs::path& file);
 /// A folder pytorch_model_fsdp_0: the tensors of its dictionary `model`, and others under their

@@ -35,17 +35,20 @@ const std::vector<Capability>& capabilities() {
        "is not supported: log in to that machine and run lerobot-train there"},
       {"wandb.enable",
        {false},
-       "is not supported: metrics.jsonl in the output folder holds every number, trackio follows"},
+       "is not supported: pass --trackio.enable=true, which keeps the run on this machine"},
       {"policy.use_amp",
        {false},
        "is not supported: pass --accelerator.mixed_precision=bf16 instead"},
       // Tracking.
-      {"trackio.enable",
-       {false},
-       "is not supported yet: metrics.jsonl in the output folder holds every number"},
-      // Adapters.
-      {"peft", {nullptr}},
-      {"policy.use_peft", {false}},
+      {"trackio.space_id",
+       {nullptr},
+       "is not supported: runs are tracked on this machine; leave it out, and bring the project to "
+       "a Space with trackio's own `trackio sync --project PROJECT --space-id OWNER/NAME`"},
+      // Newer LeRobot's spelling.
+      {"tracker",
+       {},
+       "is not supported: pass --trackio.enable=true, and --trackio.project and --trackio.name "
+       "(there tracker.run_id)"},
       // Streaming.
       {"max_num_shards", {}},
       // Several processes.
@@ -118,8 +121,8 @@ std::string unsupported_name(std::string_view name) {
   if (name.ends_with("discover_packages_path"))
     return "is not supported: plug-ins written in Python can't be loaded";
   for (const Capability& capability : capabilities())
-    if (name.size() > capability.option.size() && name.starts_with(capability.option) &&
-        name[capability.option.size()] == '.')
+    if (name == capability.option ||
+        (name.starts_with(capability.option) && name[capability.option.size()] == '.'))
       return std::string(capability.refusal);
   return "";
 }

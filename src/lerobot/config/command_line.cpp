@@ -117,6 +117,7 @@ void TrainParser::apply_policy_arguments() {
     if (policy || find_option(argument.name) == nullptr) apply(argument);
   }
   if (!policy) return;
+  policy->derive();
   const PolicyType* type = find_policy_type(policies_, policy->type());
   const Json fields = type->write(*policy);
   for (const auto& [key, value] : fields.items())

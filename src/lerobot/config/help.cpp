@@ -107,6 +107,7 @@ std::string train_help(const PolicyTypes& policies) {
       "       lerobot-train --config_path=RUN/checkpoints/last --resume=true [--option=value ...]\n"
       "       lerobot-train --policy.path=FOLDER --dataset.repo_id=OWNER/NAME [--option=value "
       "...]\n"
+      "       lerobot-train --report RUN    writes RUN/report.html from the records of a run\n"
       "RUN, FOLDER and datasets may be on this machine or repositories of the Hub: OWNER/NAME.\n"
       "\n"
       "Trains a policy from a LeRobotDataset v3. Options are LeRobot's: --a.b=value or --a.b "

@@ -48,7 +48,10 @@ std::shared_ptr<PolicyConfig> read_policy_config(const std::filesystem::path& fi
   Reader reader(&policies, &problems, file.string());
   std::shared_ptr<PolicyConfig> config;
   Codec<std::shared_ptr<PolicyConfig>>::read(reader, content.content, config);
-  if (problems.empty() && config) return config;
+  if (problems.empty() && config) {
+    config->derive();
+    return config;
+  }
   std::string lines;
   for (const Problem& problem : problems) {
     if (!lines.empty()) lines += '\n';

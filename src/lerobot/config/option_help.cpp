@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "lerobot/base/json.h"
+#include "lerobot/config/train_config.h"
 
 namespace lerobot::config {
 namespace {
@@ -307,7 +308,7 @@ HelpTexts option_help(const EmaConfig*) {
 
 HelpTexts option_help(const WandbConfig*) {
   return {
-      {"enable", "not supported: metrics.jsonl in the output folder has the numbers"},
+      {"enable", "not supported: use --trackio.enable"},
       {"disable_artifact", "no effect"},
       {"project", "no effect"},
       {"entity", "no effect"},
@@ -320,21 +321,24 @@ HelpTexts option_help(const WandbConfig*) {
 
 HelpTexts option_help(const TrackioConfig*) {
   return {
-      {"enable", "log to a local trackio database (not supported yet)"},
+      {"enable", "track the run in trackio's database on this machine"},
       {"project", "project of the run"},
-      {"name", "name of the run"},
-      {"space_id", "Space to synchronise with"},
+      {"name", "name of the run; default: the name of the output folder"},
+      {"space_id", "not supported: `trackio sync` brings a project to a Space"},
   };
 }
 
 HelpTexts option_help(const PeftConfig*) {
   return {
-      {"target_modules", "modules that get adapters"},
-      {"full_training_modules", "modules trained whole beside the adapters"},
-      {"method_type", "kind of adapter"},
-      {"init_type", "initialisation of the adapters"},
-      {"r", "rank", at_least(1)},
-      {"lora_alpha", "scale is lora_alpha / r", at_least(1)},
+      {"target_modules",
+       "modules that get adapters: endings of names as a list, a regular expression for whole "
+       "names, or all-linear; default: what the policy declares"},
+      {"full_training_modules", "endings of names of modules trained whole beside the adapters"},
+      {"method_type", "kind of adapter: LORA"},
+      {"init_type", "first values of the adapters; null: as a new layer, and zeros",
+       Limits{.choices = {kAdapterInits.begin(), kAdapterInits.end()}}},
+      {"r", "rank of the adapters", at_least(1)},
+      {"lora_alpha", "adapters are scaled by lora_alpha / r; null: 8", at_least(1)},
   };
 }
 
@@ -346,6 +350,10 @@ HelpTexts option_help(const JobConfig*) {
       {"detach", "no effect"},
       {"tags", "no effect"},
   };
+}
+
+HelpTexts option_help(const ProfileConfig*) {
+  return {{"steps", "A:B, trace steps A to B into OUTPUT_DIR/profile, for chrome://tracing"}};
 }
 
 HelpTexts option_help(const TrainConfig*) {
@@ -383,8 +391,8 @@ HelpTexts option_help(const TrainConfig*) {
       {"eval", "evaluation in a simulator"},
       {"ema", "moving average of the weights", {}, kNewer},
       {"wandb", "Weights & Biases"},
-      {"trackio", "trackio", {}, kNewer},
-      {"peft", "adapters (not supported yet)"},
+      {"trackio", "trackio, on this machine", {}, kNewer},
+      {"peft", "adapters on a frozen policy"},
       {"job", "remote jobs"},
       {"save_checkpoint_to_hub", "publish every checkpoint to policy.repo_id as it is written"},
       {"sample_weighting", "not supported"},
@@ -393,6 +401,7 @@ HelpTexts option_help(const TrainConfig*) {
       {"max_num_shards", "episodes fetched at once (not supported yet)", at_least(1), kNewer},
       {"log_samples", "write samples.rankR.jsonl: step, index, loss, grad_norm", {}, kUnrecorded},
       {"data_only", "run the data path alone and report its speed", {}, kUnrecorded},
+      {"profile", "trace of what the threads of all ranks do", {}, kUnrecorded},
   };
 }
 

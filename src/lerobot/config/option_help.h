@@ -79,6 +79,7 @@ struct WandbConfig;
 struct TrackioConfig;
 struct PeftConfig;
 struct JobConfig;
+struct ProfileConfig;
 struct TrainConfig;
 
 HelpTexts option_help(const PolicyConfig*);
@@ -110,6 +111,7 @@ HelpTexts option_help(const WandbConfig*);
 HelpTexts option_help(const TrackioConfig*);
 HelpTexts option_help(const PeftConfig*);
 HelpTexts option_help(const JobConfig*);
+HelpTexts option_help(const ProfileConfig*);
 HelpTexts option_help(const TrainConfig*);
 
 }  // namespace lerobot::config

@@ -13,6 +13,7 @@
 
 #include <boost/describe/class.hpp>
 
+#include "lerobot/base/json.h"
 #include "lerobot/config/optim_config.h"
 
 namespace lerobot::config {
@@ -69,6 +70,12 @@ struct DeltaIndices {
   std::vector<std::int64_t> reward;
 };
 
+/// Which modules of a policy get adapters (--peft.*), and which are trained whole beside them.
+struct AdapterTargets {
+  Json modules;  // endings of names as a list, a regular expression, or "all-linear"
+  std::vector<std::string> full_training_modules;
+};
+
 struct PolicyConfig {
   virtual ~PolicyConfig() = default;
 
@@ -91,6 +98,8 @@ struct PolicyConfig {
 
   /// The name that --policy.type takes, for instance "act".
   virtual std::string type() const = 0;
+  /// Sets the fields that follow from others, once all files and the command line have been read.
+  virtual void derive() {}
   /// Every rule that these fields break, one message each, naming the option ("policy.chunk_size").
   virtual std::vector<std::string> validate() const = 0;
   virtual DeltaIndices delta_indices() const = 0;
@@ -98,6 +107,8 @@ struct PolicyConfig {
   virtual std::int64_t drop_last_frames() const { return 0; }
   virtual OptimizerConfig optimizer_preset() const = 0;
   virtual std::optional<SchedulerConfig> scheduler_preset() const { return std::nullopt; }
+  /// What adapters are put on when --peft.target_modules says nothing.
+  virtual std::optional<AdapterTargets> default_adapter_targets() const { return std::nullopt; }
   virtual std::unique_ptr<PolicyConfig> clone() const = 0;
 };
 BOOST_DESCRIBE_STRUCT(PolicyConfig, (),

@@ -22,6 +22,7 @@ inline constexpr const char* kTrainingStateFolder = "training_state";
 inline constexpr const char* kLastName = "last";
 inline constexpr const char* kTrainConfigFile = "train_config.json";
 inline constexpr const char* kPolicyConfigFile = "config.json";
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 
 /// "000040": `step` with as many digits as `total_steps` has, at least six.
 std::string step_folder_name(std::int64_t step, std::int64_t total_steps);

@@ -2,11 +2,13 @@
 // (train_config.json of LeRobot 0.6). The command line, files and --help derive from these structs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -207,6 +209,10 @@ struct TrackioConfig {  // newer than 0.6.1
 };
 BOOST_DESCRIBE_STRUCT(TrackioConfig, (), (enable, project, name, space_id))
 
+/// Values that --peft.init_type may have besides null, with peft's names.
+inline constexpr std::array<std::string_view, 4> kAdapterInits = {"gaussian", "orthogonal", "olora",
+                                                                  "pissa"};
+
 struct PeftConfig {
   std::optional<Json> target_modules;  // a list of suffixes, a regular expression or "all-linear"
   std::optional<std::vector<std::string>> full_training_modules;
@@ -219,6 +225,9 @@ BOOST_DESCRIBE_STRUCT(PeftConfig, (),
                       (target_modules, full_training_modules, method_type, init_type, r,
                        lora_alpha))
 
+/// What --peft.* names, otherwise what the policy declares; `modules` is null when neither does.
+AdapterTargets adapter_targets(const PeftConfig& options, const PolicyConfig& policy);
+
 struct JobConfig {
   std::optional<std::string> target;
   std::string image = "huggingface/lerobot-gpu:latest";
@@ -227,6 +236,12 @@ struct JobConfig {
   std::vector<std::string> tags;
 };
 BOOST_DESCRIBE_STRUCT(JobConfig, (), (target, image, timeout, detach, tags))
+
+/// A trace of some steps; see docs/watching.md.
+struct ProfileConfig {
+  std::optional<std::string> steps;  // "A:B", parse_step_range()
+};
+BOOST_DESCRIBE_STRUCT(ProfileConfig, (), (steps))
 
 struct TrainConfig {
   DatasetConfig dataset;
@@ -271,6 +286,7 @@ struct TrainConfig {
   std::optional<std::int64_t> max_num_shards;
   bool log_samples = false;
   bool data_only = false;
+  ProfileConfig profile;
 };
 BOOST_DESCRIBE_STRUCT(TrainConfig, (),
                       (dataset, env, policy, reward_model, output_dir, job_name, resume, seed,
@@ -280,6 +296,6 @@ BOOST_DESCRIBE_STRUCT(TrainConfig, (),
                        save_freq, checkpoint_format, use_policy_training_preset, optimizer,
                        scheduler, parallelism, accelerator, eval, ema, wandb, trackio, peft, job,
                        save_checkpoint_to_hub, sample_weighting, rename_map, checkpoint_path,
-                       max_num_shards, log_samples, data_only))
+                       max_num_shards, log_samples, data_only, profile))
 
 }  // namespace lerobot::config

@@ -6,7 +6,11 @@
 #include <fmt/format.h>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/utf8.h"
 #include "lerobot/config/command_line.h"
+#include "lerobot/config/reader.h"
+#include "lerobot/config/trackio_names.h"
+#include "lerobot/config/step_range.h"
 #include "lerobot/hub/location.h"
 #include "lerobot/hub/repo.h"
 #include "lerobot/hub/url.h"
@@ -204,9 +208,73 @@ void check_precision(Rules& rules, const TrainConfig& config) {
                  "=fp16: needs an accelerator; with --policy.device=cpu use bf16 or no");
 }
 
+void check_profile(Rules& rules, const TrainConfig& config) {
+  if (!config.profile.steps) return;
+  const std::string& text = *config.profile.steps;
+  const auto range = parse_step_range(text);
+  if (!range)
+    rules.broken("profile.steps",
+                 "={}: expected A:B, the first and the last step, counted from 1 (10:12)", text);
+  else if (range->last > config.steps)
+    rules.broken("profile.steps", "={}: the run ends with step {} (--steps={})", text, config.steps,
+                 config.steps);
+  if (config.data_only)
+    rules.broken("profile.steps", "={}: --data_only=true has no training steps", text);
+}
+
 void check_ema(Rules& rules, const EmaConfig& ema) {
   if (ema.min_decay > ema.max_decay)
     rules.broken("ema.min_decay", "={}: is above --ema.max_decay={}", ema.min_decay, ema.max_decay);
+}
+
+/// One name that is not UTF-8 makes trackio's lists of the whole project fail.
+void check_trackio(Rules& rules, const TrackioConfig& trackio) {
+  if (const std::string problem = trackio_project_problem(trackio.project); !problem.empty())
+    rules.broken("trackio.project", "={}: {}", to_utf8(trackio.project), problem);
+  if (!trackio.name) return;
+  if (trackio.name->find_first_not_of(" \t\r\n") == std::string::npos)
+    rules.broken("trackio.name", "={}: expected a name, or null for the output folder's",
+                 *trackio.name);
+  else if (!is_utf8(*trackio.name))
+    rules.broken("trackio.name", "={}: is not UTF-8", to_utf8(*trackio.name));
+}
+
+bool is_list_of_names(const Json& json) {
+  return json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& name) {
+           return name.is_string() && !name.get_ref<const std::string&>().empty();
+         });
+}
+
+void check_adapter(Rules& rules, const TrainConfig& config) {
+  const PolicyConfig& policy = *config.policy;
+  if (policy.use_peft && !policy.pretrained_path)
+    rules.broken("policy.use_peft",
+                 "=true: needs --policy.path=ADAPTER, the folder or repository of the adapter; "
+                 "--peft.* puts a new one on the policy of --policy.path");
+  const bool adapts = config.peft || policy.use_peft;
+  if (adapts && config.ema.enable)
+    rules.broken("ema.enable", "=true: is not supported with adapters; pass --ema.enable=false");
+  if (!config.peft) return;
+  const PeftConfig& peft = *config.peft;
+  if (peft.method_type != "LORA" && peft.method_type != "lora")
+    rules.broken("peft.method_type", "={}: is not supported; there is LORA", peft.method_type);
+  if (!policy.pretrained_path)
+    rules.broken("peft.method_type",
+                 "={}: training from scratch with adapters is unlikely to give good results; name "
+                 "the policy to fine-tune with --policy.path",
+                 peft.method_type);
+  if (peft.target_modules && !peft.target_modules->is_string() &&
+      !is_list_of_names(*peft.target_modules))
+    rules.broken("peft.target_modules",
+                 "={}: expected a list of endings of names such as '[\"linear1\",\"linear2\"]', a "
+                 "regular expression for whole names, or all-linear",
+                 short_json(*peft.target_modules));
+  else if (const Json targets = adapter_targets(peft, policy).modules; targets.empty())
+    rules.broken(
+        "peft.target_modules",
+        ": Policy '{}' does not define default target_modules. Please pass "
+        "--peft.target_modules explicitly, such as '[\"linear1\",\"linear2\"]' or all-linear",
+        policy.type());
 }
 
 void check_policy(Rules& rules, std::vector<Problem>& problems, const TrainConfig& config) {
@@ -220,6 +288,7 @@ void check_policy(Rules& rules, std::vector<Problem>& problems, const TrainConfi
                  ": needs a pretrained policy (--policy.path): a new one takes its names from the "
                  "dataset");
   check_publishing(rules, config);
+  check_adapter(rules, config);
   if (policy.device && !is_device(*policy.device))
     rules.broken("policy.device", "={}: expected cpu, cuda, cuda:N or null", *policy.device);
   for (const std::string& message : policy.validate())
@@ -227,6 +296,13 @@ void check_policy(Rules& rules, std::vector<Problem>& problems, const TrainConfi
 }
 
 }  // namespace
+
+AdapterTargets adapter_targets(const PeftConfig& options, const PolicyConfig& policy) {
+  AdapterTargets targets = policy.default_adapter_targets().value_or(AdapterTargets{});
+  if (options.target_modules) targets.modules = *options.target_modules;
+  if (options.full_training_modules) targets.full_training_modules = *options.full_training_modules;
+  return targets;
+}
 
 std::vector<Problem> broken_rules(const TrainConfig& config) {
   std::vector<Problem> problems;
@@ -245,6 +321,8 @@ std::vector<Problem> broken_rules(const TrainConfig& config) {
   if (config.scheduler) check_scheduler(rules, *config.scheduler);
   check_accelerator(rules, config.accelerator);
   check_ema(rules, config.ema);
+  check_profile(rules, config);
+  check_trackio(rules, config.trackio);
   check_layout(rules, config);
   check_precision(rules, config);
   if (config.eval.recording_repo_id && !config.eval.recording)

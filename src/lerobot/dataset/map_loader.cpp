@@ -15,6 +15,7 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/random.h"
+#include "lerobot/base/trace.h"
 #include "lerobot/video/decoder_cache.h"
 
 namespace lerobot::dataset {
@@ -173,6 +174,7 @@ BatchInWork* MapLoader::State::batch_with_work() {
 }
 
 void MapLoader::State::run_task(BatchInWork& batch, std::int64_t task) {
+  const trace::Span span("decode");
   const std::int64_t row = task / tasks_per_sample();
   const auto camera = static_cast<std::size_t>(task % tasks_per_sample());
   const std::int64_t position = batch.rows[static_cast<std::size_t>(row)];

@@ -10,10 +10,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/trace.h"
 #include "lerobot/distributed/communicator_state.h"
 #include "lerobot/distributed/reduction.h"
 
@@ -34,6 +37,8 @@ struct Pending::Operation {
     for (const auto& work : works) work->wait();
   }
   void wait() {
+    RECORD_USER_SCOPE(fmt::format("wait for {}", name));
+    const StepClock::Communication communication(state->clock.get());
     try {
       wait_for_works();
     } catch (const InternalError&) {
@@ -105,6 +110,7 @@ Pending begin(const StatePointer& state, const char* name, Tensors tensors, cons
   operation->state = state;
   operation->name = name;
   operation->tensors = std::move(tensors);
+  const StepClock::Communication communication(state->clock.get());
   try {
     start(*operation);
   } catch (const InternalError&) {
@@ -118,13 +124,14 @@ Pending begin(const StatePointer& state, const char* name, Tensors tensors, cons
 /// Has `meanwhile` done in the group's own thread, and `rest` as soon as the operation's works are.
 void then(Pending::Operation& operation, std::function<void()> meanwhile,
           std::function<void()> rest) {
-  auto task = std::make_shared<std::packaged_task<void()>>([works = std::move(operation.works),
-                                                            meanwhile = std::move(meanwhile),
-                                                            rest = std::move(rest)] {
-    if (meanwhile) meanwhile();
-    for (const auto& work : works) work->wait();
-    if (rest) rest();
-  });
+  auto task = std::make_shared<std::packaged_task<void()>>(
+      [name = operation.name, works = std::move(operation.works), meanwhile = std::move(meanwhile),
+       rest = std::move(rest)] {
+        const trace::Span span(name);
+        if (meanwhile) meanwhile();
+        for (const auto& work : works) work->wait();
+        if (rest) rest();
+      });
   operation.finished = task->get_future();
   operation.state->finisher->submit([task] { (*task)(); });
 }

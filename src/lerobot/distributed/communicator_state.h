@@ -15,6 +15,7 @@
 #include "lerobot/base/threads.h"
 #include "lerobot/distributed/communicator.h"
 #include "lerobot/distributed/rank_monitor.h"
+#include "lerobot/distributed/step_clock.h"
 
 namespace lerobot::distributed {
 
@@ -27,6 +28,8 @@ struct Communicator::State {
   /// Null when the group carries tensors of the CPU alone.
   c10::intrusive_ptr<c10d::Backend> nccl;
   std::shared_ptr<RankMonitor> monitor;
+  /// Counts how long the training thread waits here. Null in a group of another thread.
+  std::shared_ptr<StepClock> clock;
   /// Finishes what Gloo leaves to do (averages, sums of scattered parts), one after the other.
   std::unique_ptr<ThreadPool> finisher;
   /// Operations of ours that are made of sends: every rank counts the same.
@@ -43,6 +46,8 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{};
   /// The address of this machine that the other ranks can reach.
   std::string address;
+  /// Communicator::State::clock.
+  std::shared_ptr<StepClock> clock;
 };
 
 /// Meets the ranks of a group of at least two in `store`, whose keys are the group's own.

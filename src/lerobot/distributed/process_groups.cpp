@@ -34,6 +34,7 @@ Communicator make_communicator(const c10::intrusive_ptr<c10d::Store>& store,
   state->rank = options.rank;
   state->size = options.size;
   state->monitor = std::move(monitor);
+  state->clock = options.clock;
   try {
     state->gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", store), options);
     state->group = c10::make_intrusive<ProcessGroup>(store, static_cast<int>(options.rank),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +12,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
@@ -59,11 +61,12 @@ class ReplicatedModel final : public TrainingModel {
                   const config::AcceleratorConfig& options)
       : policy_(policy),
         ranks_(world.replicas()),
+        clock_(world.clock()),
         options_(usable_options(options)),
-        parameters_(policy.module().named_parameters()) {
+        parameters_(policy.module().trainable_parameters()),
+        running_buffers_(policy.module().running_buffers()) {
     std::unordered_map<std::size_t, std::string> names;
     for (const auto& [name, parameter] : parameters_) {
-      if (!parameter.requires_grad()) continue;
       names.emplace(trained_.size(), name);
       trained_.push_back(parameter);
     }
@@ -93,12 +96,15 @@ class ReplicatedModel final : public TrainingModel {
       // What the loss does not depend on counts as done, lest everybody waits for its gradient.
       const bool searches = options_.find_unused_parameters && !options_.static_graph;
       const c10::WarningUtils::WarningHandlerGuard guard(&notice_);
+      std::optional<StepClock::Communication> waiting;
+      mark_end_of_computation(loss, waiting);
       reducer_->prepare_for_backward(searches ? std::vector<at::Tensor>{loss}
                                               : std::vector<at::Tensor>{});
       loss.backward();
       // The first pass of a static graph only counts how often each parameter is used.
       if (options_.static_graph && !std::exchange(has_seen_graph_, true))
         reducer_->delay_all_reduce();
+      share_running_buffers();
     });
   }
 
@@ -142,12 +148,31 @@ class ReplicatedModel final : public TrainingModel {
     }
   }
 
+  /// The reducer waits for its averages behind the computation, in a callback that it adds in the
+  /// middle of it: one that is added before begins to count the wait, whose end is backward's.
+  void mark_end_of_computation(const at::Tensor& loss,
+                               std::optional<StepClock::Communication>& waiting) {
+    loss.register_hook([this, &waiting](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [this, &waiting] { waiting.emplace(&clock_); });
+    });
+  }
+
   void start_from_rank_0(const GroupPointer& group) {
     std::vector<at::Tensor> tensors;
     for (const auto& [name, tensor] : policy_.module().state_dict())
       tensors.push_back(tensor.detach());
     c10d::verify_params_across_processes(group, tensors, {});
     c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, 0);
+  }
+
+  /// Gives every rank what rank 0's batches made of its running statistics. torch does so before
+  /// the next forward; here held-out losses see the same model on all ranks, too.
+  void share_running_buffers() {
+    if (running_buffers_.empty()) return;
+    const c10::NoGradGuard no_grad;
+    c10d::broadcast_coalesced(GroupPointer::unsafe_reclaim_from_nonowning(ranks_.process_group()),
+                              running_buffers_, kBroadcastBytes, 0);
   }
 
   void build_reducer(const GroupPointer& group,
@@ -171,9 +196,11 @@ class ReplicatedModel final : public TrainingModel {
 
   policy::Policy& policy_;
   Communicator ranks_;
+  StepClock& clock_;
   config::DdpConfig options_;
   nn::NamedTensors parameters_;
   std::vector<at::Tensor> trained_;
+  std::vector<at::Tensor> running_buffers_;  // that forward changes
   std::unique_ptr<c10d::Reducer> reducer_;  // null when nothing is trained
   UnusedParametersNotice notice_;
   bool synchronises_ = false;

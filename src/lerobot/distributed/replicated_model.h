@@ -5,8 +5,8 @@
 //               of their gradients; without find_unused_parameters, and with static_graph, they are
 //               built anew after the first update in the order in which gradients really came
 //               (static_graph: only without gradient accumulation)
-//   buffers     rank 0's at the start, not again: no policy changes them in training, as the
-//               backbone's normalisation is frozen
+//   buffers     rank 0's at the start; running statistics again after every update's backward, so
+//               that its batches alone make them
 #pragma once
 
 #include <memory>

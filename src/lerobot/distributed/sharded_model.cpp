@@ -134,6 +134,7 @@ class ShardedModel final : public TrainingModel, private UnitSchedule {
     for (const auto& [name, tensor] : policy_.module().named_parameters()) {
       const auto found = by_first_name.find(name);
       if (found == by_first_name.end()) continue;  // another name of a tied parameter
+      if (!found->second.requires_grad()) continue;
       parameters_.emplace_back(name, found->second);
       (by_name_.contains(name) ? shards_ : whole_trainable_).emplace_back(name, found->second);
     }
@@ -215,18 +216,22 @@ class ShardedModel final : public TrainingModel, private UnitSchedule {
     for (std::size_t i = called; i + 1 < backward_order_.size(); ++i)
       is_ready_[backward_order_[i]] = true;
     reduced_ = 0;
+    reducing_ = nullptr;
   }
 
   void reduce_ready_units() {
-    for (; reduced_ < backward_order_.size() && is_ready_[backward_order_[reduced_]]; ++reduced_) {
+    for (; reduced_ < backward_order_.size(); ++reduced_) {
       ShardedUnit& unit = *units_[backward_order_[reduced_]];
+      if (!unit.is_trained()) continue;
+      if (!is_ready_[unit.index()]) return;
       if (!synchronise_) {
         unit.keep_gradients();
         continue;
       }
       // One at a time: their buffers are as large as a unit.
-      if (reduced_ > 0) units_[backward_order_[reduced_ - 1]]->continue_reduce();
+      if (reducing_ != nullptr) reducing_->continue_reduce();
       unit.start_reduce();
+      reducing_ = &unit;
     }
   }
 
@@ -249,7 +254,8 @@ class ShardedModel final : public TrainingModel, private UnitSchedule {
   std::vector<std::size_t>* expected_ = &training_calls_;
   std::vector<std::size_t> backward_order_;
   std::vector<bool> is_ready_;
-  std::size_t reduced_ = 0;  // units of backward_order_ whose reduction has begun
+  std::size_t reduced_ = 0;          // units of backward_order_ whose reduction has begun
+  ShardedUnit* reducing_ = nullptr;  // the last of them
 };
 
 }  // namespace

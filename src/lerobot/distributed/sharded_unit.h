@@ -75,6 +75,8 @@ class ShardedUnit final : public nn::ForwardHooks {
     std::int64_t chunk_elements() const { return chunk_rows * row_elements; }
   };
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  /// Whether any of them is trained. A unit of a frozen policy has no gradients to reduce.
+  bool is_trained() const { return trainable_ > 0; }
 
   // --- whole parameters
   // ---------------------------------------------------------------------------

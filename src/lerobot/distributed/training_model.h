@@ -23,8 +23,8 @@ class TrainingModel {
   virtual ~TrainingModel() = default;
 
   /// What the optimizer updates, under the module's parameter names and in its order: whole
-  /// parameters, or this rank's rows of them. Their gradients are there after a backward() that
-  /// synchronised.
+  /// trainable parameters, or this rank's rows of them. Their gradients are there after a
+  /// backward() that synchronised.
   virtual const nn::NamedTensors& parameters() const = 0;
   /// What this rank holds of every tensor of the module's state_dict(), in its order.
   virtual std::vector<LocalTensor> state() const = 0;

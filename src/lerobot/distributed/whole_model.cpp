@@ -10,7 +10,7 @@ namespace {
 class WholeModel final : public TrainingModel {
  public:
   explicit WholeModel(policy::Policy& policy)
-      : policy_(policy), parameters_(policy.module().named_parameters()) {}
+      : policy_(policy), parameters_(policy.module().trainable_parameters()) {}
 
   const nn::NamedTensors& parameters() const override { return parameters_; }
   std::vector<LocalTensor> state() const override { return whole_state(policy_.module()); }

@@ -74,6 +74,9 @@ WorldOptions read_world_options(const Environment& environment) {
 
 WorldOptions read_world_options() { return read_world_options(current_environment()); }
 
+/// The group of a thread beside the training thread.
+constexpr const char* kBackground = "background";
+
 // Members go in the reverse order: the groups first, the store and the monitor's farewell last.
 struct World::State {
   Mesh mesh;
@@ -84,6 +87,7 @@ struct World::State {
   Communicator shards;
   Communicator replicas;
   Communicator background;
+  std::shared_ptr<StepClock> clock;
   int from_main_calls = 0;
 
   ~State() {
@@ -100,10 +104,11 @@ struct World::State {
                            at::Device carried) {
       return make_communicator(c10::make_intrusive<c10d::PrefixStore>(name, meeting.store),
                                meeting.monitor,
-                               {rank, size, carried, options.operation_timeout, address});
+                               {rank, size, carried, options.operation_timeout, address,
+                                name == kBackground ? nullptr : clock});
     };
     all = build("all", mesh.rank, mesh.world_size(), device);
-    background = build("background", mesh.rank, mesh.world_size(), at::kCPU);
+    background = build(kBackground, mesh.rank, mesh.world_size(), at::kCPU);
     if (mesh.dp_shard == mesh.world_size())
       shards = all;
     else if (mesh.dp_shard > 1)
@@ -118,11 +123,13 @@ struct World::State {
   }
 };
 
-World::World() : state_(std::make_unique<State>()) {}
+World::World(at::Device device) : state_(std::make_unique<State>()) {
+  state_->clock = std::make_shared<StepClock>(device);
+}
 
 World::World(const LaunchEnvironment& environment, const Mesh& mesh, at::Device device,
              const WorldOptions& options)
-    : state_(std::make_unique<State>()) {
+    : World(device) {
   check_internal(mesh.rank == environment.rank && mesh.world_size() == environment.world_size,
                  "a mesh of other processes than the launcher's");
   state_->mesh = mesh;
@@ -148,6 +155,8 @@ const Communicator& World::all() const { return state_->all; }
 const Communicator& World::shards() const { return state_->shards; }
 const Communicator& World::replicas() const { return state_->replicas; }
 const Communicator& World::background() const { return state_->background; }
+
+StepClock& World::clock() const { return *state_->clock; }
 
 std::string World::from_main(const std::function<std::string()>& work) const {
   if (size() == 1) return work();

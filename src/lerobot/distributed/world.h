@@ -12,6 +12,7 @@
 #include "lerobot/distributed/communicator.h"
 #include "lerobot/distributed/launch_environment.h"
 #include "lerobot/distributed/mesh.h"
+#include "lerobot/distributed/step_clock.h"
 
 namespace lerobot::distributed {
 
@@ -41,8 +42,8 @@ WorldOptions read_world_options();
 /// rank has failed. A World of several ranks makes the process ignore SIGPIPE.
 class World {
  public:
-  /// A world of one.
-  World();
+  /// A world of one, which computes on `device`.
+  explicit World(at::Device device = at::kCPU);
   /// Meets the other ranks. `device` chooses what groups carry: Gloo always, NCCL for a GPU. Throws
   /// Error saying which ranks have not come within the time-out, or why the store is out of reach.
   /// Ctrl-C ends the wait.
@@ -66,6 +67,10 @@ class World {
   const Communicator& replicas() const;
   /// All ranks once more, over Gloo, for one thread beside the training thread (checkpoints).
   const Communicator& background() const;
+
+  /// Where this rank's time goes: the groups count what waiting for others takes, all but
+  /// background().
+  StepClock& clock() const;
 
   /// Rank 0 does `work`, which may take hours (a download), and all get its result. The others wait
   /// without a time-out; that rank 0 is gone or has failed still ends them. Called by all ranks in

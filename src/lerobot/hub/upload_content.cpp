@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lerobot/base/error.h"
-#include "lerobot/base/json.h"
+#include "lerobot/base/utf8.h"
 #include "lerobot/hub/body_source.h"
 #include "lerobot/hub/path_patterns.h"
 #include "lerobot/hub/url.h"
@@ -20,16 +20,6 @@ namespace {
 constexpr std::uint64_t kPiece = 8 << 20;
 constexpr std::size_t kLongestPath = 500;
 constexpr std::int64_t kNanosecondsOfSecond = 1'000'000'000;
-
-/// nlohmann's writer is the judge: paths travel as JSON.
-bool is_utf8(const std::string& text) {
-  try {
-    (void)Json(text).dump();
-    return true;
-  } catch (const Json::exception&) {
-    return false;
-  }
-}
 
 void read_exactly(int fd, const std::filesystem::path& name, std::span<std::uint8_t> out,
                   std::uint64_t offset) {

@@ -29,6 +29,18 @@ MultiheadAttention::MultiheadAttention(std::int64_t size, std::int64_t heads, do
       "out_proj", std::make_shared<Linear>(size, size, "NonDynamicallyQuantizableLinear"));
   init::xavier_uniform(in_proj_weight);
   init::constant(out_proj_->bias, 0.0);
+  out_proj_->use_lora(Linear::LoraUse::kNone);
+}
+
+void MultiheadAttention::add_lora(const LoraOptions& options) {
+  require_init_without_weight(options.init, class_name());
+  check_internal(!out_proj_->has_lora(), "attention whose output projection has an adapter");
+  // peft draws the output projection's matrices twice, the second time after the packed ones.
+  draw_lora(out_proj_->weight, options);
+  lora_ = draw_lora(in_proj_weight, options);
+  out_proj_->add_lora(options);
+  out_proj_->use_lora(Linear::LoraUse::kInWeight);
+  take_in_lora(lora_.a, lora_.b, in_proj_weight.device());
 }
 
 at::Tensor MultiheadAttention::split_heads(const at::Tensor& x, std::int64_t batch) const {
@@ -55,18 +67,20 @@ at::Tensor MultiheadAttention::forward(const at::Tensor& query, const at::Tensor
   std::int64_t batch = std::max({query.size(1), key.size(1), value.size(1)});
   if (p > 0.0) batch = std::max(batch, options.batch);
 
+  const at::Tensor projection =
+      lora_ ? in_proj_weight + lora_.weight_update(in_proj_weight.scalar_type()) : in_proj_weight;
   at::Tensor q;
   at::Tensor k;
   at::Tensor v;
   if (query.is_same(key)) {
-    const auto weights = in_proj_weight.split_with_sizes({2 * size_, size_});
+    const auto weights = projection.split_with_sizes({2 * size_, size_});
     const auto biases = in_proj_bias.split_with_sizes({2 * size_, size_});
     const auto both = at::linear(key, weights[0], biases[0]).split_with_sizes({size_, size_}, 2);
     q = both[0];
     k = both[1];
     v = at::linear(value, weights[1], biases[1]);
   } else {
-    const auto weights = in_proj_weight.split_with_sizes({size_, size_, size_});
+    const auto weights = projection.split_with_sizes({size_, size_, size_});
     const auto biases = in_proj_bias.split_with_sizes({size_, size_, size_});
     q = at::linear(query, weights[0], biases[0]);
     k = at::linear(key, weights[1], biases[1]);

@@ -25,7 +25,10 @@ struct AttentionOptions {
 
 /// Sequence-first. Projections are packed: rows 0..D-1 of in_proj_weight (3D, D) make queries, the
 /// next D keys, the last D values.
-class MultiheadAttention final : public Callable<MultiheadAttention> {
+///
+/// An adapter changes the packed projections and the output projection together, as peft's. One of
+/// `out_proj` alone has no effect there, nor here.
+class MultiheadAttention final : public Callable<MultiheadAttention>, public LoraLayer {
  public:
   /// Throws Error when `heads` does not divide `size`.
   MultiheadAttention(std::int64_t size, std::int64_t heads, double dropout);
@@ -38,6 +41,9 @@ class MultiheadAttention final : public Callable<MultiheadAttention> {
   /// `key_padding` (B, S) bool, true at padding, as AttentionOptions::key_bias.
   at::Tensor key_bias(const at::Tensor& key_padding, at::ScalarType type) const;
 
+  void add_lora(const LoraOptions& options) override;
+  bool has_lora() const override { return static_cast<bool>(lora_); }
+
   at::Tensor in_proj_weight;
   at::Tensor in_proj_bias;
 
@@ -48,6 +54,7 @@ class MultiheadAttention final : public Callable<MultiheadAttention> {
   std::int64_t heads_;
   double dropout_;
   std::shared_ptr<Linear> out_proj_;
+  LoraPair<Linear> lora_;
 };
 
 }  // namespace lerobot::nn

@@ -90,7 +90,7 @@ bool fusable(const at::Tensor& x, const at::Tensor& residual) {
 
 }  // namespace
 
-FrozenBatchNorm2d::FrozenBatchNorm2d(std::int64_t channels) : Callable("FrozenBatchNorm2d") {
+FrozenBatchNorm2d::FrozenBatchNorm2d(std::int64_t channels) : ChannelNorm("FrozenBatchNorm2d") {
   weight = register_buffer("weight", at::ones({channels}));
   bias = register_buffer("bias", at::zeros({channels}));
   running_mean = register_buffer("running_mean", at::zeros({channels}));
@@ -98,7 +98,7 @@ FrozenBatchNorm2d::FrozenBatchNorm2d(std::int64_t channels) : Callable("FrozenBa
 }
 
 at::Tensor FrozenBatchNorm2d::forward(at::Tensor x, const at::Tensor& residual,
-                                      Activation activation) const {
+                                      Activation activation) {
   constexpr double kEps = 1e-5;
   const at::Tensor scale = weight * (running_var + kEps).rsqrt();
   const at::Tensor shift = bias - running_mean * scale;

@@ -27,9 +27,24 @@ NamedTensors Module::named_parameters() const {
   return all;
 }
 
+NamedTensors Module::trainable_parameters() const {
+  NamedTensors trainable = named_parameters();
+  std::erase_if(trainable, [](const auto& entry) { return !entry.second.requires_grad(); });
+  return trainable;
+}
+
 NamedTensors Module::named_buffers() const {
   NamedTensors all = buffers_;
   for (const auto& [name, child] : children_) append(all, name, child->named_buffers());
+  return all;
+}
+
+std::vector<at::Tensor> Module::running_buffers() const {
+  std::vector<at::Tensor> all = running_buffers_;
+  for (const auto& [name, child] : children_) {
+    const auto below = child->running_buffers();
+    all.insert(all.end(), below.begin(), below.end());
+  }
   return all;
 }
 
@@ -66,14 +81,29 @@ void Module::to(at::Device device) {
   for (const auto& [name, child] : children_) child->to(device);
 }
 
+void Module::prefix_names(std::string_view prefix) {
+  const auto prefixed = [&](const std::string& name) { return joined(std::string(prefix), name); };
+  for (auto* tensors : {&parameters_, &buffers_})
+    for (auto& [name, tensor] : *tensors) name = prefixed(name);
+  for (auto& [name, child] : children_) name = prefixed(name);
+}
+
+void Module::take_in_lora(std::shared_ptr<Module> a, std::shared_ptr<Module> b, at::Device device) {
+  prefix_names("base_layer");
+  for (const auto& layer : {a, b}) layer->to(device);
+  add_child("lora_A.default", std::move(a));
+  add_child("lora_B.default", std::move(b));
+}
+
 at::Tensor Module::register_parameter(std::string name, at::Tensor value) {
   value.set_requires_grad(true);
   parameters_.emplace_back(std::move(name), value);
   return value;
 }
 
-at::Tensor Module::register_buffer(std::string name, at::Tensor value) {
+at::Tensor Module::register_buffer(std::string name, at::Tensor value, BufferKind kind) {
   buffers_.emplace_back(std::move(name), value);
+  if (kind == BufferKind::kRunning) running_buffers_.push_back(value);
   return value;
 }
 

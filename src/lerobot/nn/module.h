@@ -19,6 +19,9 @@ namespace lerobot::nn {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
+/// Whether a forward in training mode changes a buffer (running statistics) or never does (tables).
+enum class BufferKind { kFixed, kRunning };
+
 /// What sharded training does around every call of a module (distributed/sharded_unit.h).
 class ForwardHooks {
  public:
@@ -46,7 +49,11 @@ class Module {
   /// the order of named_parameters() in torch. Tensors are handles: writing through them changes
   /// the module.
   NamedTensors named_parameters() const;
+  /// Those that an optimizer changes: requires_grad.
+  NamedTensors trainable_parameters() const;
   NamedTensors named_buffers() const;
+  /// The buffers of kind kRunning, here and below.
+  std::vector<at::Tensor> running_buffers() const;
   /// Order of torch's state_dict(): per module its parameters, then its persistent buffers, then
   /// its children.
   NamedTensors state_dict() const;
@@ -66,12 +73,21 @@ class Module {
   /// Moves parameters and buffers in place; the tensors stay the same objects.
   void to(at::Device device);
 
+  /// Puts `prefix` and a dot before the names of all that is registered here so far. That is how
+  /// peft's names come about, whose wrappers ("base_layer", "modules_to_save.default",
+  /// "base_model.model") stand between a module and what it had.
+  void prefix_names(std::string_view prefix);
+  /// Registers an adapter's two layers (nn/lora.h) beside what is here, which becomes its
+  /// "base_layer", and moves them to `device`.
+  void take_in_lora(std::shared_ptr<Module> a, std::shared_ptr<Module> b, at::Device device);
+
  protected:
   ForwardHooks* forward_hooks() const { return forward_hooks_; }
   /// Registers a parameter (requires_grad on) or buffer and returns the handle to keep. A name is
   /// used once and has no dot.
   at::Tensor register_parameter(std::string name, at::Tensor value);
-  at::Tensor register_buffer(std::string name, at::Tensor value);
+  at::Tensor register_buffer(std::string name, at::Tensor value,
+                             BufferKind kind = BufferKind::kFixed);
   template <class T>
   std::shared_ptr<T> register_module(const std::string& name, std::shared_ptr<T> module) {
     add_child(name, module);
@@ -86,6 +102,7 @@ class Module {
   ForwardHooks* forward_hooks_ = nullptr;
   NamedTensors parameters_;
   NamedTensors buffers_;
+  std::vector<at::Tensor> running_buffers_;  // those of buffers_ that training changes
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
 };
 

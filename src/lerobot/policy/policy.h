@@ -41,14 +41,16 @@ class Policy {
   /// noise.
   virtual TrainOutput compute_loss(const dataset::Batch& batch) = 0;
 
-  /// A chunk of actions (B, chunk, A), still normalised. Evaluation mode, no gradients.
+  /// A chunk of actions (B, chunk, A), still normalised. No gradients. Switches to evaluation mode
+  /// where LeRobot's policy does (ACT), else the caller has to.
   virtual at::Tensor predict_action_chunk(const dataset::Batch& batch) = 0;
   /// The next action (B, A) of the running episode, still normalised.
   virtual at::Tensor select_action(const dataset::Batch& batch) = 0;
   /// Forgets the running episode.
   virtual void reset() = 0;
 
-  /// The preset's parameter groups, in the order that numbers the optimizer's state.
+  /// The trainable parameters in the preset's groups, in the order that numbers the optimizer's
+  /// state. Adapters change names: tell parameters by the module that they are in.
   virtual std::vector<ParameterGroup> parameter_groups() = 0;
   /// Class names of the units that sharded training gathers one at a time; empty: none declared.
   virtual std::vector<std::string> wrap_modules() const { return {}; }

@@ -137,9 +137,13 @@ void load_backbone_weights(nn::ResNet& backbone, std::string_view backbone_name,
   std::map<std::string, at::Tensor, std::less<>> saved;
   for (auto& [name, tensor] : serialization::read_state_dict(file))
     saved.emplace(std::move(name), std::move(tensor));
-  // The file has more (the classifier, batch counters); everything of ours must be in it.
+  // The file has more (the classifier); everything of ours must be in it but the counters of
+  // batches, which older files lack.
   c10::AutoGradMode no_grad(false);
-  const nn::NamedTensors wanted = backbone.state_dict();
+  nn::NamedTensors wanted = backbone.torchvision_state();
+  std::erase_if(wanted, [&](const auto& entry) {
+    return entry.first.ends_with(".num_batches_tracked") && !saved.contains(entry.first);
+  });
   for (const auto& [name, tensor] : wanted) {
     const auto found = saved.find(name);
     if (found == saved.end()) fail("{}: has no tensor {}; {}", file.string(), name, kRemedy);

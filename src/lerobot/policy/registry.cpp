@@ -10,6 +10,8 @@
 #include "lerobot/config/reflection.h"
 #include "lerobot/policy/act/act_config.h"
 #include "lerobot/policy/act/act_policy.h"
+#include "lerobot/policy/diffusion/diffusion_config.h"
+#include "lerobot/policy/diffusion/diffusion_policy.h"
 #include "lerobot/processor/steps.h"
 #include "lerobot/serialization/safetensors.h"
 
@@ -35,7 +37,8 @@ constexpr Entry entry() {
           }};
 }
 
-constexpr std::array kEntries{entry<ActPolicy, ActConfig>()};
+constexpr std::array kEntries{entry<ActPolicy, ActConfig>(),
+                              entry<DiffusionPolicy, DiffusionConfig>()};
 
 const Entry& entry_of(const config::PolicyConfig& config) {
   const config::PolicyTypes& types = policy_types();
@@ -53,6 +56,14 @@ processor::PolicyProcessorSettings settings_of(
   settings.device = config.device.value_or("cpu");
   settings.rename_map = rename_map;
   return settings;
+}
+
+/// The parameter's own name: torch.compile puts its wrapper's into those of what it has compiled.
+std::string plain_name(std::string name) {
+  constexpr std::string_view kWrapper = "._orig_mod";
+  for (auto at = name.find(kWrapper); at != name.npos; at = name.find(kWrapper))
+    name.erase(at, kWrapper.size());
+  return name;
 }
 
 std::string shape_text(const at::Tensor& tensor) {
@@ -80,24 +91,27 @@ std::unique_ptr<Policy> make_policy(const config::PolicyConfig& config,
 void load_policy_weights(Policy& policy, const std::filesystem::path& path) {
   const serialization::SafetensorsFile file(path);
   const nn::NamedTensors wanted = policy.module().state_dict();
+  std::map<std::string, std::string, std::less<>> saved_names;  // plain name -> in the file
+  for (const std::string& name : file.names()) saved_names.emplace(plain_name(name), name);
   std::vector<std::string> missing;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // from, to
   std::map<std::string, at::Tensor, std::less<>> known;
   for (const auto& [name, tensor] : wanted) {
     known.emplace(name, tensor);
-    if (!file.contains(name)) {
+    const auto found = saved_names.find(name);
+    if (found == saved_names.end()) {
       missing.push_back(name);
       continue;
     }
-    at::Tensor saved = file.view(name);
+    at::Tensor saved = file.view(found->second);
     if (saved.sizes() != tensor.sizes())
       fail("{}: tensor {} has shape {}, but this policy's configuration needs {}", path.string(),
            name, shape_text(saved), shape_text(tensor));
     copies.emplace_back(std::move(saved), tensor);
   }
   std::vector<std::string> unexpected;
-  for (const std::string& name : file.names())
-    if (!known.contains(name)) unexpected.push_back(name);
+  for (const auto& [name, saved_name] : saved_names)
+    if (!known.contains(name)) unexpected.push_back(saved_name);
   if (copies.empty() && !wanted.empty())
     fail("{}: holds none of the policy's {} tensors (its first is {})", path.string(),
          wanted.size(), file.names().empty() ? "absent: the file is empty" : file.names().front());

@@ -18,6 +18,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
 #include "lerobot/base/random.h"
+#include "lerobot/base/trace.h"
 #include "lerobot/video/decoder_cache.h"
 
 namespace lerobot::streaming {
@@ -278,6 +279,7 @@ std::optional<Task> StreamLoader::State::next_task() {
 
 void StreamLoader::State::run_task(const Task& task, const Anchor& anchor,
                                    const FetchedEpisode& episode) {
+  const trace::Span span("decode");
   const dataset::BatchLayout& layout = *source_.layout;
   dataset::BatchBuffer& buffer = *task.batch->buffer;
   const auto row = static_cast<std::int64_t>(task.row);
@@ -319,6 +321,7 @@ void StreamLoader::State::run_fetch_thread() {
     std::shared_ptr<const FetchedEpisode> episode;
     std::exception_ptr error;
     try {
+      const trace::Span span("fetch episode");
       episode = source_.reader->fetch(fetch->episode);
     } catch (...) {
       error = std::current_exception();

@@ -15,6 +15,7 @@
 #include "lerobot/config/run_folder.h"
 #include "lerobot/dataset/metadata.h"
 #include "lerobot/policy/registry.h"
+#include "lerobot/train/policy_weights.h"
 #include "lerobot/train/resume_position.h"
 #include "lerobot/train/sharded_checkpoint.h"
 
@@ -45,7 +46,10 @@ void add_policy_files(const Session& session, const fs::path& folder,
                       std::vector<FileEntry>& files) {
   const auto& types = policy::policy_types();
   files.push_back(checkpoint::json_file(folder / config::kPolicyConfigFile,
-                                        config::to_json(session.policy->config(), types)));
+                                        config::to_json(*session.config.policy, types)));
+  if (session.adapter)
+    files.push_back(checkpoint::text_file(folder / config::kAdapterConfigFile,
+                                          to_python_json(session.adapter->document, 2)));
   files.push_back(checkpoint::json_file(folder / config::kTrainConfigFile,
                                         config::to_json(session.config, types)));
   for (const processor::Pipeline* pipeline :
@@ -115,7 +119,7 @@ void add_whole_model_files(Session& session, const NamedTensors& model,
                            checkpoint::HostCopies& copies, std::vector<FileEntry>& files) {
   const fs::path state_folder = config::kTrainingStateFolder;
   files.push_back(checkpoint::tensor_file(
-      fs::path(config::kPretrainedModelFolder) / checkpoint::kModelFile, model, kModelMetadata));
+      fs::path(config::kPretrainedModelFolder) / weights_file(session), model, kModelMetadata));
   files.push_back(checkpoint::tensor_file(state_folder / checkpoint::kOptimizerStateFile,
                                           copies.copy(kOptimizerSet, session.optimizer->state())));
   files.push_back(checkpoint::json_file(state_folder / checkpoint::kOptimizerParamGroupsFile,
@@ -246,7 +250,7 @@ void warn_about_changes(const Session& session, const checkpoint::TrainingStep& 
 std::vector<std::pair<std::string, NamedTensors>> checkpoint_tensors(Session& session) {
   if (session.world->mesh().is_sharded()) return sharded_tensors(session);
   std::vector<std::pair<std::string, NamedTensors>> sets = {
-      {kModelSet, session.policy->module().state_dict()},
+      {kModelSet, tensors_of(policy_weights(session))},
       {kOptimizerSet, session.optimizer->state()}};
   if (session.ema) sets.emplace_back(kEmaSet, session.ema->shadow());
   return sets;
@@ -269,14 +273,12 @@ std::vector<FileEntry> checkpoint_files(
       add_gathered_gradients(session, accumulated_gradients, gradient_file, copies, files);
     if (!session.world->is_main()) return files;
   } else {
-    const NamedTensors model = copies.copy(kModelSet, session.policy->module().state_dict());
+    const NamedTensors model = copies.copy(kModelSet, tensors_of(policy_weights(session)));
     add_whole_model_files(session, model, copies, files);
     if (session.ema) add_ema_files(session, model, copies, files);
-    NamedTensors gradients;
-    for (const auto& local : accumulated_gradients)
-      gradients.emplace_back(local.name, local.tensor);
-    if (!gradients.empty())
-      files.push_back(checkpoint::tensor_file(gradient_file, copies.copy(kGradientSet, gradients)));
+    if (!accumulated_gradients.empty())
+      files.push_back(checkpoint::tensor_file(
+          gradient_file, copies.copy(kGradientSet, tensors_of(accumulated_gradients))));
   }
   add_policy_files(session, config::kPretrainedModelFolder, files);
   add_small_state_files(session, step, files);
@@ -285,9 +287,7 @@ std::vector<FileEntry> checkpoint_files(
 
 void restore_weights(Session& session, const fs::path& checkpoint) {
   checkpoint::require_complete(checkpoint);
-  const auto source = checkpoint::open_model(checkpoint / config::kPretrainedModelFolder);
-  const auto unexpected = checkpoint::load_model(session.model->state(), *source);
-  if (session.world->is_main()) checkpoint::warn_about_unexpected(unexpected, source->where());
+  load_weights(session, checkpoint / config::kPretrainedModelFolder);
 }
 
 void restore_training_state(Session& session, const fs::path& checkpoint) {

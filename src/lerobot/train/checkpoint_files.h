@@ -28,8 +28,7 @@ std::vector<checkpoint::FileEntry> checkpoint_files(
     const std::vector<distributed::LocalTensor>& accumulated_gradients,
     checkpoint::HostCopies& copies);
 
-/// Reads the weights of a checkpoint into the model: every rank its own rows, whatever layout and
-/// format wrote them. Throws Error naming a tensor that is missing or has another shape.
+/// load_weights() of a checkpoint, which must be complete.
 void restore_weights(Session& session, const std::filesystem::path& checkpoint);
 
 /// Restores step, random states, optimizer, scheduler, loss scale and EMA from a checkpoint's

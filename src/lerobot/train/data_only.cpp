@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lerobot/base/error.h"
@@ -33,7 +34,9 @@ int run_data_only(config::TrainConfig config, DataShare share, bool output_dir_g
   complete_policy_config(config, *metadata);
   const Datasets datasets = open_datasets(config, *place, metadata, share.world);
   const auto loader = make_train_loader(config, datasets, share, {}, /*pin_memory=*/false);
-  if (datasets.stream) log_stream_panel(config, *datasets.stream, share);
+  if (datasets.stream)
+    for (const std::string& line : stream_panel(config, *datasets.stream, share))
+      log::info("{}", line);
 
   std::optional<JsonLines> metrics_file;
   if (output_dir_given && share.rank == 0) {

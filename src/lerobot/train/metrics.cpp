@@ -1,5 +1,6 @@
 #include "lerobot/train/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -77,6 +78,16 @@ Meter& MetricsTracker::policy_metric(std::string_view name) {
   return policy_metrics_.emplace_back(std::string(name), Meter::Style::kFixed3);
 }
 
+void MetricsTracker::set_times(const distributed::StepTimes& seconds) {
+  const auto steps = static_cast<double>(std::max<std::int64_t>(steps_since_reset_, 1));
+  times_.clear();
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const auto part = static_cast<distributed::StepPart>(i);
+    times_.emplace_back(fmt::format("time_{}_s", name_of(part)), Meter::Style::kFixed3);
+    times_.back().add(seconds[i] / steps);
+  }
+}
+
 double MetricsTracker::samples_per_second() const {
   const double seconds = step_s.average();
   return seconds > 0 ? static_cast<double>(samples_per_step_) / seconds : 0;
@@ -88,13 +99,21 @@ std::vector<const Meter*> MetricsTracker::meters() const {
   return meters;
 }
 
+std::vector<Meter*> MetricsTracker::memory_meters() {
+  std::vector<Meter*> meters;
+  for (Meter* meter : {&memory, &process_memory, &process_memory_peak})
+    if (!meter->empty()) meters.push_back(meter);
+  return meters;
+}
+
 void MetricsTracker::combine(const distributed::Communicator& ranks) {
   if (ranks.size() == 1) return;
   std::vector<Meter*> meters = {&data_s, &prep_s, &update_s, &step_s};
-  if (!memory.empty()) meters.push_back(&memory);
+  for (Meter* meter : memory_meters()) meters.push_back(meter);
   const std::size_t greatest = meters.size();
   meters.push_back(&loss);
-  for (Meter& meter : policy_metrics_) meters.push_back(&meter);
+  for (auto* list : {&policy_metrics_, &times_})
+    for (Meter& meter : *list) meters.push_back(&meter);
   const auto count = static_cast<std::int64_t>(meters.size());
   const at::Tensor own = at::empty({count}, at::kDouble);
   const at::Tensor all = at::empty({ranks.size(), count}, at::kDouble);
@@ -131,13 +150,18 @@ Json MetricsTracker::to_json() const {
   object["samples_per_s"] = samples_per_second();
   if (!memory.empty()) object[memory.name()] = memory.average();
   for (const Meter& meter : policy_metrics_) object[meter.name()] = meter.average();
+  for (const Meter& meter : times_) object[meter.name()] = meter.average();
+  for (const Meter* meter : {&process_memory, &process_memory_peak})
+    if (!meter->empty()) object[meter->name()] = std::llround(meter->average());
   return object;
 }
 
 void MetricsTracker::reset() {
-  for (Meter* meter :
-       {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s, &memory, &scale})
+  steps_since_reset_ = 0;
+  for (Meter* meter : {&loss, &grad_norm, &lr, &data_s, &prep_s, &update_s, &step_s, &memory,
+                       &scale, &process_memory, &process_memory_peak})
     meter->reset();
+  times_.clear();
   for (Meter& meter : policy_metrics_) meter.reset();
 }
 

@@ -11,6 +11,7 @@
 
 #include "lerobot/base/json.h"
 #include "lerobot/distributed/communicator.h"
+#include "lerobot/distributed/step_clock.h"
 
 namespace lerobot::train {
 
@@ -65,13 +66,22 @@ class MetricsTracker {
   /// The policy's own scalars, in order of first appearance: the same on every rank.
   Meter& policy_metric(std::string_view name);
 
-  void step() { ++step_; }
+  /// Memory of the process, bytes: now, and at the most since it was started.
+  Meter process_memory{"process_memory_bytes", Meter::Style::kShortest};
+  Meter process_memory_peak{"process_memory_peak_bytes", Meter::Style::kShortest};
+  /// Where the time since the last line has gone, seconds by part; given as those of a step.
+  void set_times(const distributed::StepTimes& seconds);
+
+  void step() {
+    ++step_;
+    ++steps_since_reset_;
+  }
   std::int64_t steps() const { return step_; }
   double samples_per_second() const;
 
-  /// Makes the averages those of all ranks: losses and policy scalars the mean, times and
-  /// memory the greatest; the gradient's norm and the learning rates stay this rank's. Collective,
-  /// before a log line.
+  /// Makes the averages those of all ranks: losses, policy scalars and the times by part the mean,
+  /// other times and memory the greatest; the gradient's norm and the learning rates stay this
+  /// rank's. Collective, before a log line.
   void combine(const distributed::Communicator& ranks);
 
   /// "step:1 smpl:8 ep:1 epch:0.19 loss:13.935 ..."
@@ -82,12 +92,15 @@ class MetricsTracker {
 
  private:
   std::vector<const Meter*> meters() const;
+  std::vector<Meter*> memory_meters();
 
   std::int64_t samples_per_step_;
   std::int64_t frames_;
   std::int64_t episodes_;
   std::int64_t step_;
+  std::int64_t steps_since_reset_ = 0;
   std::vector<Meter> policy_metrics_;
+  std::vector<Meter> times_;  // "time_forward_s"
 };
 
 }  // namespace lerobot::train

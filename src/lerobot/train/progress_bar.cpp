@@ -71,21 +71,26 @@ ProgressBar::~ProgressBar() {
   current_line().text.clear();
 }
 
+bool ProgressBar::is_due(std::int64_t done) const {
+  return visible_ && (done >= total_ || Clock::now() - drawn_ >= std::chrono::milliseconds(100));
+}
+
 void ProgressBar::update(std::int64_t done, const std::string& note) {
-  if (!visible_) return;
+  if (!is_due(done)) return;
   const auto now = Clock::now();
-  if (done < total_ && now - drawn_ < std::chrono::milliseconds(100)) return;
   drawn_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = seconds > 0 ? static_cast<double>(done - first_) / seconds : 0;
   const double left = rate > 0 ? static_cast<double>(total_ - done) / rate : 0;
   const double fraction = total_ > 0 ? static_cast<double>(done) / static_cast<double>(total_) : 1;
-  const std::string numbers =
+  const std::string head = fmt::format("{}: {:3.0f}%|", title_, 100 * fraction);
+  std::string numbers =
       fmt::format("| {}/{} [{}<{}, {:.2f} step/s] {}", done, total_, clock_text(seconds),
                   rate > 0 ? clock_text(left) : "?", rate, note);
-  const std::string head = fmt::format("{}: {:3.0f}%|", title_, 100 * fraction);
-  const int width =
-      std::clamp(terminal_columns() - static_cast<int>(head.size() + numbers.size()) - 1, 0, 40);
+  // A line that wraps can't be drawn over.
+  const int room = std::max(terminal_columns() - 1, 20) - static_cast<int>(head.size());
+  numbers.resize(std::min(numbers.size(), static_cast<std::size_t>(std::max(room, 0))));
+  const int width = std::clamp(room - static_cast<int>(numbers.size()), 0, 40);
   const int filled = static_cast<int>(fraction * width);
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < filled ? "█" : " ";

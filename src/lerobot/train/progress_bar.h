@@ -16,7 +16,10 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();
 
-  /// `done` steps are done; `note` follows the numbers ("loss 1.234"). Draws ten times a second.
+  /// Whether update() would draw: ten times a second, and at the end.
+  bool is_due(std::int64_t done) const;
+  /// `done` steps are done; `note` follows the numbers ("loss 1.234"). What a narrow terminal has
+  /// no room for is left out: the bar first, then the end of the note.
   void update(std::int64_t done, const std::string& note);
 
  private:

@@ -17,6 +17,7 @@
 #include "lerobot/policy/registry.h"
 #include "lerobot/train/checkpoint_files.h"
 #include "lerobot/train/hub_files.h"
+#include "lerobot/train/policy_weights.h"
 
 namespace lerobot::train {
 namespace {
@@ -118,12 +119,47 @@ double seconds_of(const F& work) {
 
 void load_pretrained_weights(policy::Policy& policy, const fs::path& directory) {
   const fs::path file = directory / checkpoint::kModelFile;
+  if (!fs::exists(file) && fs::exists(directory / config::kAdapterConfigFile))
+    fail("{} holds an adapter and no whole policy: it needs use_peft=true in its config.json",
+         directory.string());
   if (!fs::exists(file) && fs::exists(directory / checkpoint::kShardedModelFolder))
     fail(
         "{} holds sharded weights only: merge them first with "
         "`lerobot-convert-dcp --checkpoint_dir='{}'`",
         directory.string(), directory.string());
   policy::load_policy_weights(policy, file);
+}
+
+/// The policy under the adapter in `folder`.
+PretrainedPolicy fetch_base(const policy::AdapterConfig& adapter, const fs::path& folder) {
+  try {
+    PretrainedPolicy base = fetch_policy(adapter.base, adapter.base_revision);
+    if (fs::exists(base.folder / config::kAdapterConfigFile))
+      fail("{} is itself an adapter, expected a whole policy", base.folder.string());
+    return base;
+  } catch (const Error& error) {
+    fail(
+        "the adapter in {} was trained on the policy {}, which can't be opened: {}. Put it back, "
+        "or write where it is now into base_model_name_or_path of {}",
+        folder.string(), adapter.base, error.what(),
+        (folder / config::kAdapterConfigFile).string());
+  }
+}
+
+/// Weights of the policy that a run begins with. An adapter's, and those of a resumed run, are read
+/// later, every rank what it holds.
+void start_from(Session& session, const fs::path& directory) {
+  config::TrainConfig& cfg = session.config;
+  if (session.adapter) {
+    load_pretrained_weights(*session.policy, fetch_base(*session.adapter, directory).folder);
+    policy::adapt(*session.policy, *session.adapter);
+    return;
+  }
+  if (!cfg.resume) load_pretrained_weights(*session.policy, directory);
+  if (!cfg.peft) return;
+  session.adapter = policy::new_adapter(*cfg.peft, *session.policy);
+  policy::adapt(*session.policy, *session.adapter);
+  cfg.policy->use_peft = true;
 }
 
 /// The policy with its first weights, the processors beside it, and the policy as this world trains
@@ -134,15 +170,18 @@ void build_policy(Session& session, const dataset::DatasetStats& statistics) {
   session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
   if (pretrained) {
     const fs::path directory = fetch_policy(*pretrained, cfg.policy->pretrained_revision).folder;
-    // A resumed run reads its weights later, every rank what it holds.
-    if (!cfg.resume) load_pretrained_weights(*session.policy, directory);
+    start_from(session, directory);
     session.processors = policy::load_processors(*cfg.policy, directory, cfg.rename_map,
                                                  cfg.resume ? nullptr : &statistics);
+    session.model =
+        distributed::make_training_model(*session.policy, *session.world, cfg.accelerator);
+    if (session.adapter && !session.adapter->is_new && !cfg.resume)
+      load_weights(session, directory);
   } else {
     session.processors = policy::make_processors(*cfg.policy, statistics);
+    session.model =
+        distributed::make_training_model(*session.policy, *session.world, cfg.accelerator);
   }
-  session.model =
-      distributed::make_training_model(*session.policy, *session.world, cfg.accelerator);
 }
 
 std::int64_t most_ranks_of_a_host(const distributed::World& world) {
@@ -187,6 +226,31 @@ void pin_pretrained_policy(config::TrainConfig& config, const distributed::World
     return fetch_policy(*policy.pretrained_path, policy.pretrained_revision).commit.value_or("");
   });
   if (!commit.empty()) policy.pretrained_revision = commit;
+}
+
+/// The adapter that the run goes on with; of its base, all ranks take one commit.
+policy::AdapterConfig open_adapter(const config::PolicyConfig& policy,
+                                   const distributed::World& world) {
+  const fs::path folder = fetch_policy(*policy.pretrained_path, policy.pretrained_revision).folder;
+  policy::AdapterConfig adapter = policy::read_adapter_config(folder);
+  if (!config::may_be_on_hub(adapter.base)) return adapter;
+  const std::string commit =
+      world.from_main([&] { return fetch_base(adapter, folder).commit.value_or(""); });
+  if (!commit.empty()) adapter.base_revision = commit;
+  return adapter;
+}
+
+void report_adapter(const Session& session) {
+  const config::TrainConfig& cfg = session.config;
+  if (!session.adapter) return;
+  if (session.adapter->is_new) {
+    log::info("Wrapped {} with PEFT (LoraConfig)", cfg.policy->type());
+    return;
+  }
+  log::info("Policy's PEFT adapter loaded, on {}", session.adapter->base);
+  for (const std::string& name : session.given)
+    if (name.starts_with("peft."))
+      log::warning("--{} has no effect: the adapter is there already", name);
 }
 
 void seed_torch(std::uint64_t seed) {
@@ -239,7 +303,9 @@ Session make_session(config::TrainConfig config, std::set<std::string> given,
 
   log::info("Creating policy");
   pin_pretrained_policy(cfg, world);
+  if (cfg.policy->use_peft) session.adapter = open_adapter(*cfg.policy, world);
   build_model(session, statistics);
+  report_adapter(session);
   double reading_s = 0;
   if (cfg.resume) reading_s += seconds_of([&] { restore_weights(session, *cfg.checkpoint_path); });
 

@@ -20,6 +20,7 @@
 #include "lerobot/optim/loss_scaler.h"
 #include "lerobot/optim/optimizer.h"
 #include "lerobot/optim/scheduler.h"
+#include "lerobot/policy/adapter.h"
 #include "lerobot/policy/policy.h"
 #include "lerobot/processor/policy_processors.h"
 #include "lerobot/train/datasets.h"
@@ -36,6 +37,8 @@ struct Session {
   std::filesystem::path output_dir;
   Datasets datasets;
   std::unique_ptr<policy::Policy> policy;
+  /// What the policy's adapter is; unset: the whole policy is trained.
+  std::optional<policy::AdapterConfig> adapter;
   /// The policy as this world trains it. The optimizer updates its parameters().
   std::unique_ptr<distributed::TrainingModel> model;
   std::optional<processor::PolicyProcessors> processors;

@@ -7,6 +7,7 @@
 #include "lerobot/checkpoint/layout.h"
 #include "lerobot/checkpoint/shared_files.h"
 #include "lerobot/config/run_folder.h"
+#include "lerobot/train/policy_weights.h"
 
 namespace lerobot::train {
 namespace {
@@ -21,13 +22,7 @@ constexpr const char* kModelSet = "model";
 constexpr const char* kOptimizerSet = "optimizer";
 constexpr const char* kGradientSet = "accumulated gradients";
 
-NamedTensors tensors_of(const std::vector<LocalTensor>& locals) {
-  NamedTensors tensors;
-  for (const LocalTensor& local : locals) tensors.emplace_back(local.name, local.tensor);
-  return tensors;
-}
-
-NamedTensors tensors_of(const std::vector<LocalDcpEntry>& entries) {
+NamedTensors tensors_in(const std::vector<LocalDcpEntry>& entries) {
   NamedTensors tensors;
   for (const LocalDcpEntry& entry : entries)
     if (const auto* local = std::get_if<LocalTensor>(&entry.content))
@@ -44,7 +39,7 @@ std::vector<LocalTensor> copied(const char* set, std::vector<LocalTensor> locals
 
 std::vector<LocalDcpEntry> copied(const char* set, std::vector<LocalDcpEntry> entries,
                                   checkpoint::HostCopies& copies) {
-  const NamedTensors tensors = copies.copy(set, tensors_of(entries));
+  const NamedTensors tensors = copies.copy(set, tensors_in(entries));
   auto next = tensors.begin();
   for (LocalDcpEntry& entry : entries)
     if (auto* local = std::get_if<LocalTensor>(&entry.content)) local->tensor = (next++)->second;
@@ -54,9 +49,8 @@ std::vector<LocalDcpEntry> copied(const char* set, std::vector<LocalDcpEntry> en
 }  // namespace
 
 std::vector<std::pair<std::string, NamedTensors>> sharded_tensors(const Session& session) {
-  const auto model = session.model->state();
-  return {{kModelSet, tensors_of(model)},
-          {kOptimizerSet, tensors_of(checkpoint::optimizer_entries(*session.optimizer, model))}};
+  const auto optimizer = checkpoint::optimizer_entries(*session.optimizer, session.model->state());
+  return {{kModelSet, tensors_of(policy_weights(session))}, {kOptimizerSet, tensors_in(optimizer)}};
 }
 
 void add_sharded_files(const Session& session, std::int64_t step, checkpoint::HostCopies& copies,
@@ -73,12 +67,12 @@ void add_sharded_files(const Session& session, std::int64_t step, checkpoint::Ho
         checkpoint::dcp_folder(folder, std::move(entries), mesh, ranks, final_folder / folder));
   };
 
-  const auto model = session.model->state();
   auto optimizer =
-      copied(kOptimizerSet, checkpoint::optimizer_entries(*session.optimizer, model), copies);
-  const auto model_copy = copied(kModelSet, model, copies);
+      copied(kOptimizerSet,
+             checkpoint::optimizer_entries(*session.optimizer, session.model->state()), copies);
+  const auto model_copy = copied(kModelSet, policy_weights(session), copies);
   if (format != "dcp")
-    files.push_back(checkpoint::gathered_file(model_folder / checkpoint::kModelFile, model_copy,
+    files.push_back(checkpoint::gathered_file(model_folder / weights_file(session), model_copy,
                                               mesh, ranks, {{"format", "pt"}}));
   if (format != "safetensors")
     add_folder(model_folder / checkpoint::kShardedModelFolder,

@@ -2,6 +2,7 @@
 //
 //   model.safetensors       safetensors, safetensors_dcp   whole tensors, float32, by rank 0
 //   pytorch_model_fsdp_0/   dcp, safetensors_dcp           every rank its rows
+//                           (of an adapter alone, the file is adapter_model.safetensors)
 //   optimizer_0/            always                         every rank its rows
 #pragma once
 

@@ -187,41 +187,43 @@ std::unique_ptr<streaming::StreamLoader> make_stream_loader(const TrainConfig& c
   return std::make_unique<streaming::StreamLoader>(run.source, std::move(options));
 }
 
-void log_stream_panel(const TrainConfig& config, const StreamRun& run, DataShare share) {
+std::vector<std::string> stream_panel(const TrainConfig& config, const StreamRun& run,
+                                      DataShare share) {
+  std::vector<std::string> lines;
+  const auto add = [&lines]<class... Args>(fmt::format_string<Args...> format, Args&&... args) {
+    lines.push_back(fmt::format(format, std::forward<Args>(args)...));
+  };
   const config::DatasetConfig& options = config.dataset;
   const Resources resources = resources_of(config, run, share);
   const std::int64_t lanes = run.topology.lanes(0);
   const auto pool = streaming::lane_options(run.state.settings, lanes);
   if (lanes < config.num_workers)
-    log::info("{} workers instead of {}: no more than the {} episodes", lanes, config.num_workers,
-              run.source.episodes.size());
+    add("{} workers instead of {}: no more than the {} episodes", lanes, config.num_workers,
+        run.source.episodes.size());
   std::string where = run.source.payload->describe("");
   while (where.size() > 1 && where.ends_with('/')) where.pop_back();
-  log::info("Streaming {}: {} order, seed {}, strategy {}", where,
-            streaming::name_of(run.state.order), run.state.settings.seed,
-            streaming::name_of(run.state.settings.strategy));
-  log::info("dataset.streaming_episode_pool_size={} -> {} episodes a worker, {} workers",
-            options.streaming_episode_pool_size
-                ? fmt::to_string(*options.streaming_episode_pool_size)
-                : "null",
-            pool.pool_size, lanes);
+  add("Streaming {}: {} order, seed {}, strategy {}", where, streaming::name_of(run.state.order),
+      run.state.settings.seed, streaming::name_of(run.state.settings.strategy));
+  add("dataset.streaming_episode_pool_size={} -> {} episodes a worker, {} workers",
+      options.streaming_episode_pool_size ? fmt::to_string(*options.streaming_episode_pool_size)
+                                          : "null",
+      pool.pool_size, lanes);
   if (run.topology.ranks() != share.world)
-    log::info(
-        "{} process{} the workers of {} recorded ranks, each of which has its own byte budget",
+    add("{} process{} the workers of {} recorded ranks, each of which has its own byte budget",
         share.world, share.world == 1 ? " runs" : "es share", run.topology.ranks());
-  log::info("dataset.streaming_prefetch_episodes={} -> {} episodes ahead of each worker's pool",
-            options.streaming_prefetch_episodes, options.streaming_prefetch_episodes);
-  log::info("dataset.streaming_byte_budget_gb={} -> {:.3f} GiB a worker",
-            options.streaming_byte_budget_gb, gibibytes(pool.byte_budget));
-  log::info("dataset.streaming_decode_threads={} -> {} threads for all workers ({} CPUs)",
-            options.streaming_decode_threads, resources.decode_threads, available_cpus());
-  log::info("dataset.streaming_decoded_queue_size={} -> {} samples ahead, all workers together",
-            options.streaming_decoded_queue_size, resources.samples_ahead);
-  log::info(
-      "dataset.video_decoder_cache_size={} -> {} open decoders",
+  add("dataset.streaming_prefetch_episodes={} -> {} episodes ahead of each worker's pool",
+      options.streaming_prefetch_episodes, options.streaming_prefetch_episodes);
+  add("dataset.streaming_byte_budget_gb={} -> {:.3f} GiB a worker",
+      options.streaming_byte_budget_gb, gibibytes(pool.byte_budget));
+  add("dataset.streaming_decode_threads={} -> {} threads for all workers ({} CPUs)",
+      options.streaming_decode_threads, resources.decode_threads, available_cpus());
+  add("dataset.streaming_decoded_queue_size={} -> {} samples ahead, all workers together",
+      options.streaming_decoded_queue_size, resources.samples_ahead);
+  add("dataset.video_decoder_cache_size={} -> {} open decoders",
       options.video_decoder_cache_size ? fmt::to_string(*options.video_decoder_cache_size) : "null",
       resources.decoders);
-  log::info("{} episodes are fetched at the same time", resources.fetch_threads);
+  add("{} episodes are fetched at the same time", resources.fetch_threads);
+  return lines;
 }
 
 }  // namespace lerobot::train

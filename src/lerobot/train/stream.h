@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lerobot/config/train_config.h"
 #include "lerobot/dataset/metadata.h"
@@ -43,7 +45,8 @@ std::unique_ptr<streaming::StreamLoader> make_stream_loader(const config::TrainC
                                                             const StreamRun& run, DataShare share,
                                                             std::int64_t step, bool pin_memory);
 
-/// Writes every --dataset.streaming_* option with what it means for a worker to the log.
-void log_stream_panel(const config::TrainConfig& config, const StreamRun& run, DataShare share);
+/// Every --dataset.streaming_* option with what it means for a worker, one sentence a line.
+std::vector<std::string> stream_panel(const config::TrainConfig& config, const StreamRun& run,
+                                      DataShare share);
 
 }  // namespace lerobot::train

@@ -7,7 +7,6 @@
 #include <malloc.h>
 
 #include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/log.h"
@@ -21,8 +20,11 @@
 #include "lerobot/train/data_only.h"
 #include "lerobot/train/hub_files.h"
 #include "lerobot/train/layout.h"
+#include "lerobot/train/profile/torch_profiler.h"
 #include "lerobot/train/publishing.h"
+#include "lerobot/train/report/report.h"
 #include "lerobot/train/session.h"
+#include "lerobot/train/torch_errors.h"
 #include "lerobot/train/training_loop.h"
 
 namespace lerobot::train {
@@ -99,16 +101,14 @@ template <class F>
 int reporting_to(const distributed::World& world, const F& work) {
   try {
     return work();
-  } catch (const c10::Error& error) {
-    world.report_failure(error.what_without_backtrace());
-    throw;
   } catch (const std::exception& error) {
-    world.report_failure(error.what());
+    world.report_failure(message_of(error));
     throw;
   }
 }
 
 int run(std::span<const std::string> arguments) {
+  if (asks_for_report(arguments)) return report_program(arguments);
   const auto& policies = policy::policy_types();
   auto command_line = config::parse_train_command_line(arguments, policies, hub_files());
   if (command_line.help) {
@@ -134,8 +134,9 @@ int run(std::span<const std::string> arguments) {
                          output_dir_given);
 
   const at::Device device = distributed::rank_device(choose_device(config), launch.local_rank);
-  const distributed::World world =
-      launch.world_size == 1 ? distributed::World() : distributed::World(launch, mesh, device);
+  const distributed::World world = launch.world_size == 1
+                                       ? distributed::World(device)
+                                       : distributed::World(launch, mesh, device);
   return reporting_to(world, [&] { return train(command_line, world, device); });
 }
 
@@ -144,13 +145,14 @@ int run_without_call_stacks(std::span<const std::string> arguments) {
   try {
     return run(arguments);
   } catch (const c10::Error& error) {
-    throw Error(error.what_without_backtrace());
+    throw Error(message_of(error));
   }
 }
 
 }  // namespace
 
 int train_program(std::span<const std::string> arguments) {
+  keep_torch_profiler_quiet();
   return run_program("lerobot-train", [&] { return run_without_call_stacks(arguments); });
 }
 

@@ -15,12 +15,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/ranges.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/interrupt.h"
 #include "lerobot/base/log.h"
+#include "lerobot/base/process.h"
 #include "lerobot/checkpoint/background_saver.h"
 #include "lerobot/checkpoint/layout.h"
 #include "lerobot/config/run_folder.h"
@@ -28,10 +30,16 @@
 #include "lerobot/train/checkpoint_files.h"
 #include "lerobot/train/evaluation.h"
 #include "lerobot/train/metrics.h"
+#include "lerobot/train/pace.h"
+#include "lerobot/train/panel.h"
+#include "lerobot/train/part_scope.h"
+#include "lerobot/train/profile/profile.h"
 #include "lerobot/train/progress_bar.h"
 #include "lerobot/train/publishing.h"
 #include "lerobot/train/run_log.h"
+#include "lerobot/train/run_records.h"
 #include "lerobot/train/stop_agreement.h"
+#include "lerobot/train/torch_errors.h"
 #include "lerobot/train/waits.h"
 
 namespace lerobot::train {
@@ -39,6 +47,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+using distributed::StepPart;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -65,9 +74,11 @@ double peak_gibibytes(at::Device device) {
 
 class TrainingLoop {
  public:
-  explicit TrainingLoop(Session& session)
+  /// `records` is null on all ranks but the first.
+  TrainingLoop(Session& session, RunRecords* records)
       : session_(session),
         config_(session.config),
+        records_(records),
         loader_(make_train_loader(config_, session.datasets,
                                   {.world = session.world->size(), .rank = session.world->rank()},
                                   session.start, session.device.is_cuda())),
@@ -77,10 +88,9 @@ class TrainingLoop {
         clip_norm_(std::visit([](const auto& options) { return options.grad_clip_norm; },
                               *config_.optimizer)),
         accumulation_(config_.accelerator.gradient_accumulation.steps),
-        autocast_(autocast_dtype(config_.accelerator.mixed_precision)) {
+        autocast_(autocast_dtype(config_.accelerator.mixed_precision)),
+        clock_(session.world->clock()) {
     const distributed::World& world = *session.world;
-    if (world.is_main())
-      metrics_file_.emplace(session.output_dir / "metrics.jsonl", session.start.step);
     if (world.is_main() && config_.save_checkpoint_to_hub) {
       uploads_.emplace(config_);
       if (config_.resume)
@@ -92,6 +102,7 @@ class TrainingLoop {
               session.output_dir / config::kCheckpointsFolder, config_.steps,
               world.mesh().is_sharded() ? world.background() : distributed::Communicator()),
           [this](const fs::path& checkpoint) {
+            if (records_ != nullptr) records_->checkpoint_saved(checkpoint);
             if (uploads_) uploads_->add(checkpoint);
           });
     // LeRobot's train_config.json has no such option, so that the files themselves tell a resumed
@@ -102,6 +113,7 @@ class TrainingLoop {
     if (config_.log_samples || (session.start.step > 0 && fs::exists(samples(0))))
       samples_file_.emplace(samples(session.world->rank()), session.start.step);
     if (session.datasets.held_out) evaluation_.emplace(session);
+    if (config_.profile.steps) profile_.emplace(session);
   }
 
   int run() {
@@ -120,13 +132,20 @@ class TrainingLoop {
     if (is_main) progress.emplace("Training", session_.start.step, config_.steps);
     std::int64_t step = session_.start.step;
     int signal = 0;
+    clock_.take();  // what came before the first step
     while (step < config_.steps && signal == 0) {
-      agreement_.begin_step();
-      if (train_step(step)) after_step(++step);
-      signal = agreement_.end_step();
-      if (progress) progress->update(step, progress_note_);
+      if (profile_) profile_->begin_step(step + 1);
+      {
+        RECORD_USER_SCOPE(fmt::format("step {}", step + 1));
+        agreement_.begin_step();
+        if (train_step(step)) after_step(++step);
+        signal = agreement_.end_step();
+      }
+      if (profile_) profile_->end_step(step);
+      if (progress && progress->is_due(step)) progress->update(step, progress_note());
     }
     progress.reset();
+    if (profile_) profile_->finish();
     return signal != 0 && step < config_.steps ? stop_early(step, signal) : finish();
   }
 
@@ -153,6 +172,7 @@ class TrainingLoop {
 
   /// The next batch; nothing when a signal came while it was waited for.
   std::optional<dataset::Batch> next_batch() {
+    const PartScope part(clock_, StepPart::kData);
     if (loader_->starts_epoch()) draw_loader_seed();
     try {
       return loader_->next();
@@ -170,19 +190,13 @@ class TrainingLoop {
     dataset::Batch& batch = *next;
     const std::vector<std::int64_t> indices = batch.frame_index;
     const double data_s = seconds_since(start);
-    session_.processors->preprocessor.apply(batch);
+    preprocess(batch);
     const double prepared_s = seconds_since(start);
 
-    session_.policy->module().train();
     const bool updates = (step + 1) % accumulation_ == 0;
-    policy::TrainOutput output;
-    {
-      AutocastScope autocast(session_.device, autocast_);
-      output = session_.model->compute_loss(batch, /*synchronise=*/updates);
-    }
+    const policy::TrainOutput output = forward(batch, updates);
     const at::Tensor loss = output.loss.to(at::kFloat);
-    const at::Tensor share = accumulation_ > 1 ? loss / static_cast<double>(accumulation_) : loss;
-    session_.model->backward(session_.scaler ? session_.scaler->scale_loss(share) : share);
+    backward(loss);
 
     const double lr_used = session_.optimizer->groups().front().lr;
     const at::Tensor grad_norm = updates ? update() : at::zeros({}, loss.options());
@@ -205,11 +219,31 @@ class TrainingLoop {
     tracker_.update_s.add(step_s - prepared_s);
     tracker_.step_s.add(step_s);
     waits_.add(data_s);
+    pace_.add(data_s, step_s);
     return true;
+  }
+
+  void preprocess(dataset::Batch& batch) {
+    const PartScope part(clock_, StepPart::kPreprocessing);
+    session_.processors->preprocessor.apply(batch);
+  }
+
+  policy::TrainOutput forward(dataset::Batch& batch, bool updates) {
+    const PartScope part(clock_, StepPart::kForward);
+    session_.policy->module().train();
+    const AutocastScope autocast(session_.device, autocast_);
+    return session_.model->compute_loss(batch, /*synchronise=*/updates);
+  }
+
+  void backward(const at::Tensor& loss) {
+    const PartScope part(clock_, StepPart::kBackward);
+    const at::Tensor share = accumulation_ > 1 ? loss / static_cast<double>(accumulation_) : loss;
+    session_.model->backward(session_.scaler ? session_.scaler->scale_loss(share) : share);
   }
 
   /// The optimizer's update. Returns the gradient's norm before clipping.
   at::Tensor update() {
+    const PartScope part(clock_, StepPart::kOptimizer);
     optim::LossScaler* const scaler = session_.scaler.get();
     if (scaler != nullptr) {
       scaler->unscale(session_.model->parameters());
@@ -231,6 +265,10 @@ class TrainingLoop {
 
   void write_log_line() {
     if (session_.device.is_cuda()) tracker_.memory.set_average(peak_gibibytes(session_.device));
+    const ResidentMemory memory = resident_memory();
+    tracker_.process_memory.set_average(static_cast<double>(memory.now));
+    tracker_.process_memory_peak.set_average(static_cast<double>(memory.peak));
+    tracker_.set_times(clock_.take());
     tracker_.combine(session_.world->all());
     if (session_.scaler) tracker_.scale.set_average(session_.scaler->scale());
     if (session_.world->is_main()) report();
@@ -250,10 +288,19 @@ class TrainingLoop {
     }
     Json metrics = tracker_.to_json();
     if (session_.datasets.stream) write_stream_line(metrics);
-    metrics_file_->append(metrics);
-    progress_note_ =
-        fmt::format("loss {:.3f} {:.0f} smp/s data {:.0f}%", loss, tracker_.samples_per_second(),
-                    100 * tracker_.data_s.average() / std::max(tracker_.step_s.average(), 1e-9));
+    records_->training_line(metrics);
+    last_loss_ = loss;
+  }
+
+  /// What the progress line says behind steps and time: the loss, and the pace of the last steps.
+  std::string progress_note() {
+    // A GPU's losses are read with the log lines only.
+    if (!session_.device.is_cuda() && !tracker_.loss.empty()) last_loss_ = tracker_.loss.average();
+    const double samples = static_cast<double>(config_.batch_size * session_.world->size());
+    std::string note;
+    if (last_loss_) note = fmt::format("loss {:.3f} ", *last_loss_);
+    return note + fmt::format("{:.0f} smp/s data {:.0f}%", samples * pace_.steps_per_second(),
+                              100 * pace_.data_share());
   }
 
   /// Waits and bytes of this rank since the last line.
@@ -281,13 +328,16 @@ class TrainingLoop {
   }
 
   void evaluate(std::int64_t step) {
+    const PartScope part(clock_, StepPart::kEvaluation);
+    const auto start = Clock::now();
     draw_loader_seed();
     const double loss = evaluation_->loss();
     log::info("step {}: eval_loss={:.4f}", step, loss);
-    if (metrics_file_) metrics_file_->append({{"step", step}, {"eval_loss", loss}});
+    if (records_ != nullptr) records_->held_out_loss(step, loss, seconds_since(start));
   }
 
   void save(std::int64_t step) {
+    const PartScope part(clock_, StepPart::kCheckpoint);
     log::info("Checkpoint policy after step {}", step);
     const auto start = Clock::now();
     const auto gradients = accumulated_gradients(session_, step);
@@ -296,8 +346,7 @@ class TrainingLoop {
         return checkpoint_files(session_, step, gradients, copies);
       });
     }
-    if (metrics_file_)
-      metrics_file_->append({{"step", step}, {"checkpoint_stall_s", seconds_since(start)}});
+    if (records_ != nullptr) records_->checkpoint_stall(step, seconds_since(start));
     saved_step_ = step;
   }
 
@@ -317,6 +366,7 @@ class TrainingLoop {
       save(config_.steps);
     const std::optional<fs::path> saved = wait_for_checkpoint();
     log::info("End of training");
+    if (records_ != nullptr) records_->finished(std::max(session_.start.step, config_.steps));
     if (publishes || config_.save_checkpoint_to_hub)
       session_.world->from_main([&] {
         publish(saved ? *saved : fs::path(config_.checkpoint_path.value_or("")));
@@ -360,6 +410,7 @@ class TrainingLoop {
       save(step);
     }
     const auto path = wait_for_checkpoint();
+    if (records_ != nullptr) records_->stopped(step, signal);
     if (const std::size_t left = uploads_ ? uploads_->unpublished() : 0; left > 0)
       log::warning("{} checkpoint(s) are not published yet; a resume publishes them", left);
     if (path && config_.save_checkpoint)
@@ -372,56 +423,28 @@ class TrainingLoop {
 
   Session& session_;
   const config::TrainConfig& config_;
+  RunRecords* records_;
   std::unique_ptr<dataset::BatchSource> loader_;
   std::optional<Evaluation> evaluation_;
   MetricsTracker tracker_;
   StopAgreement agreement_;
-  std::optional<JsonLines> metrics_file_;               // rank 0 alone
   std::optional<CheckpointUploads> uploads_;            // rank 0 alone; before saver_
   std::unique_ptr<checkpoint::BackgroundSaver> saver_;  // rank 0, and all ranks of a sharded run
   std::optional<JsonLines> samples_file_;
   double clip_norm_;
   std::int64_t accumulation_;
   std::optional<at::ScalarType> autocast_;
+  distributed::StepClock& clock_;
+  std::optional<Profile> profile_;
   Waits waits_;  // since the last log line
   Clock::time_point last_line_ = Clock::now();
   std::uint64_t bytes_at_last_line_ = 0;
-  std::string progress_note_;
+  Pace pace_;
+  std::optional<double> last_loss_;
   std::int64_t saved_step_ = -1;
   bool saver_is_prepared_ = false;
   bool warned_about_loss_ = false;
 };
-
-void write_panel(const Session& session) {
-  const config::TrainConfig& config = session.config;
-  const auto big = [](std::int64_t number) {
-    return format_big_number(static_cast<double>(number));
-  };
-  std::int64_t learnable = 0, total = 0;
-  for (const auto& [name, parameter] : session.policy->module().named_parameters()) {
-    total += parameter.numel();
-    if (parameter.requires_grad()) learnable += parameter.numel();
-  }
-  const std::int64_t accumulation = config.accelerator.gradient_accumulation.steps;
-  const std::int64_t world = session.world->size();
-  const std::int64_t effective = config.batch_size * world * accumulation;
-  log::info("Output dir: {}", session.output_dir.string());
-  log::info("cfg.steps={} ({})", config.steps, big(config.steps));
-  log::info("dataset.num_frames={} ({})", session.datasets.frames(),
-            big(session.datasets.frames()));
-  log::info("dataset.num_episodes={}", session.datasets.episodes());
-  log::info(
-      "Effective batch size: {} x {} dp workers x {} grad accum = {} (topology: dp_replicate={}, "
-      "dp_shard={})",
-      config.batch_size, world, accumulation, effective, config.parallelism.dp_replicate,
-      config.parallelism.dp_shard);
-  if (session.datasets.stream)
-    log_stream_panel(config, *session.datasets.stream,
-                     {.world = world, .rank = session.world->rank()});
-  log::info("num_learnable_params={} ({})", learnable, big(learnable));
-  log::info("num_total_params={} ({})", total, big(total));
-  log::info("Start offline training on a fixed dataset, with effective batch size: {}", effective);
-}
 
 }  // namespace
 
@@ -429,9 +452,17 @@ int run_training(Session& session) {
   std::error_code error;
   fs::create_directories(session.output_dir, error);
   if (error) fail("{}: cannot be created: {}", session.output_dir.string(), error.message());
-  TrainingLoop loop(session);
-  write_panel(session);
-  return loop.run();
+  std::optional<RunRecords> records;
+  const std::vector<std::string> panel = panel_lines(session);
+  if (session.world->is_main()) records.emplace(session, panel);
+  try {
+    TrainingLoop loop(session, records ? &*records : nullptr);
+    for (const std::string& line : panel) log::info("{}", line);
+    return loop.run();
+  } catch (const std::exception& error) {
+    if (records) records->failed(message_of(error));
+    throw;
+  }
 }
 
 }  // namespace lerobot::train

@@ -9,37 +9,22 @@
 #include "lerobot/policy/pretrained_backbone.h"
 
 namespace lerobot::policy {
-namespace {
 
 using config::FeatureType;
 
-const ActConfig::Feature* find_feature(const config::FeatureMap& features, FeatureType type,
-                                       std::string_view key = {}) {
-  for (const auto& feature : features)
-    if (feature.second.type == type && (key.empty() || feature.first == key)) return &feature;
-  return nullptr;
-}
-
-}  // namespace
-
-const ActConfig::Feature* ActConfig::robot_state() const {
+const Feature* ActConfig::robot_state() const {
   return find_feature(input_features, FeatureType::kState, "observation.state");
 }
 
-const ActConfig::Feature* ActConfig::environment_state() const {
+const Feature* ActConfig::environment_state() const {
   return find_feature(input_features, FeatureType::kEnv);
 }
 
-const ActConfig::Feature* ActConfig::action() const {
+const Feature* ActConfig::action() const {
   return find_feature(output_features, FeatureType::kAction, "action");
 }
 
-std::vector<const ActConfig::Feature*> ActConfig::cameras() const {
-  std::vector<const Feature*> cameras;
-  for (const auto& feature : input_features)
-    if (feature.second.type == FeatureType::kVisual) cameras.push_back(&feature);
-  return cameras;
-}
+std::vector<const Feature*> ActConfig::cameras() const { return find_cameras(input_features); }
 
 std::vector<std::string> ActConfig::feature_problems() const {
   std::vector<std::string> problems;
@@ -55,19 +40,9 @@ std::vector<std::string> ActConfig::feature_problems() const {
         dim_model));
   if (!action())
     problems.push_back("policy.output_features: ACT needs an output named action of type ACTION");
-  for (const Feature* vector : {robot_state(), environment_state(), action()}) {
-    if (vector && (vector->second.shape.size() != 1 || vector->second.shape[0] <= 0))
-      problems.push_back(fmt::format("policy features: {} must be a vector, found shape [{}]",
-                                     vector->first, fmt::join(vector->second.shape, ", ")));
-  }
-  for (const Feature* camera : cameras) {
-    const auto& shape = camera->second.shape;
-    if (shape.size() != 3 || shape[0] != 3 || shape[1] <= 0 || shape[2] <= 0)
-      problems.push_back(fmt::format(
-          "policy.input_features: camera {} must have 3 channels (shape [3, height, width]), found "
-          "[{}]",
-          camera->first, fmt::join(shape, ", ")));
-  }
+  for (const Feature* vector : {robot_state(), environment_state(), action()})
+    require_vector(problems, vector);
+  for (const Feature* camera : cameras) require_rgb(problems, *camera);
   return problems;
 }
 
@@ -107,14 +82,7 @@ std::vector<std::string> ActConfig::validate() const {
   require(feedforward_activation != "glu",
           "policy.feedforward_activation: glu halves the width, which the next layer does not "
           "expect; use relu or gelu");
-  for (const auto& [feature_type, mode] : normalization_mapping) {
-    bool known = false;
-    for (const auto& [type, name] : config::enum_names(FeatureType{}))
-      known |= name == feature_type;
-    require(known, fmt::format("policy.normalization_mapping: unknown feature type {} (known: "
-                               "VISUAL, STATE, ENV, ACTION, REWARD, LANGUAGE)",
-                               feature_type));
-  }
+  require_known_types(problems, normalization_mapping);
   // Training fills features in from the dataset; those that are given must fit already.
   if (!input_features.empty() && !output_features.empty()) {
     for (std::string& problem : feature_problems()) problems.push_back(std::move(problem));

@@ -12,6 +12,7 @@
 
 #include "lerobot/config/option_help.h"
 #include "lerobot/config/policy_config.h"
+#include "lerobot/policy/policy_features.h"
 #include "lerobot/processor/pipeline.h"
 
 namespace lerobot::policy {
@@ -51,7 +52,6 @@ struct ActConfig final : config::PolicyConfig {
 
   /// The features that the model uses; null when absent: the robot's state is exactly
   /// "observation.state", the environment's the first ENV feature, the action exactly "action".
-  using Feature = config::FeatureMap::value_type;
   const Feature* robot_state() const;
   const Feature* environment_state() const;
   const Feature* action() const;

@@ -12,7 +12,7 @@
 namespace lerobot::policy {
 namespace {
 
-std::int64_t size_of(const ActConfig::Feature* feature) { return feature->second.shape[0]; }
+std::int64_t size_of(const Feature* feature) { return feature->second.shape[0]; }
 
 std::shared_ptr<nn::Linear> linear(std::int64_t in, std::int64_t out) {
   return std::make_shared<nn::Linear>(in, out);
@@ -47,7 +47,9 @@ Act::Act(const ActConfig& config) : Callable("ACT"), config_(config) {
   if (!config_.cameras().empty())
     backbone_ = register_module(
         "backbone",
-        std::make_shared<nn::ResNet>(*variant, config_.replace_final_stride_with_dilation));
+        std::make_shared<nn::ResNet>(
+            *variant,
+            nn::ResNetOptions{.dilate_last_stage = config_.replace_final_stride_with_dilation}));
 
   encoder_ =
       register_module("encoder", std::make_shared<ActEncoder>(config_, config_.n_encoder_layers));

@@ -1,5 +1,7 @@
 #include "lerobot/policy/act/act_policy.h"
 
+#include <set>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -127,11 +129,15 @@ void ActPolicy::reset() {
 }
 
 std::vector<ParameterGroup> ActPolicy::parameter_groups() {
+  std::set<const c10::TensorImpl*> backbone;
+  if (model_->backbone() != nullptr)
+    for (const auto& [name, parameter] : model_->backbone()->named_parameters())
+      backbone.insert(parameter.unsafeGetTensorImpl());
   std::vector<ParameterGroup> groups(2);
   groups[1].lr = config_.optimizer_lr_backbone;
-  for (auto& [name, parameter] : root_->named_parameters()) {
-    if (!parameter.requires_grad()) continue;
-    groups[name.starts_with("model.backbone") ? 1 : 0].parameters.emplace_back(name, parameter);
+  for (auto& [name, parameter] : root_->trainable_parameters()) {
+    const bool is_backbones = backbone.contains(parameter.unsafeGetTensorImpl());
+    groups[is_backbones ? 1 : 0].parameters.emplace_back(name, parameter);
   }
   return groups;
 }
