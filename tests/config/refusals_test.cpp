@@ -230,8 +230,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "to publish to"},
         Refusal{"--policy.repo_id=a/b/c",
                 "--policy.repo_id=a/b/c: is no name of a repository; expected OWNER/NAME"},
-        Refusal{"--peft.r=4", "--peft.* is not supported yet"},
-        Refusal{"--policy.use_peft=true", "--policy.use_peft=true is not supported yet"},
+        Refusal{"--policy.use_peft=true",
+                "--policy.use_peft=true: needs --policy.path=ADAPTER, the folder or repository of "
+                "the adapter; --peft.* puts a new one on the policy of --policy.path"},
         Refusal{"--trackio.space_id=me/space",
                 "--trackio.space_id=me/space is not supported: runs are tracked on this machine; "
                 "leave it out, and bring the project to a Space with trackio's own `trackio sync "
@@ -350,6 +351,21 @@ TEST(Refusals, TheOptionsOfShardedRunsAreAccepted) {
                       "--accelerator.fsdp.ignored_modules=.*backbone",
                       "--accelerator.fsdp.mixed_precision_policy.param_dtype=bfloat16"})),
       "");
+}
+
+TEST(Refusals, AnAdapterNeedsAPolicyTargetsAndAMethodThatIsThere) {
+  EXPECT_EQ(problems(plain({"--peft.method_type=IA3", "--peft.init_type=eva"})),
+            "--peft.init_type=eva: expected one of gaussian, orthogonal, olora, pissa\n"
+            "--peft.method_type=IA3: is not supported; there is LORA\n"
+            "--policy.path is required with --peft.*: adapters fine-tune a policy; training from "
+            "scratch with them is unlikely to give good results\n"
+            "--peft.target_modules: Policy 'act' does not define default target_modules. "
+            "Please pass --peft.target_modules explicitly, such as '[\"linear1\",\"linear2\"]' or "
+            "all-linear");
+  EXPECT_THAT(problems(plain({"--peft.target_modules=[linear1, 2]"})),
+              HasSubstr("--peft.target_modules=[\"linear1\", 2]: expected a list of endings"));
+  EXPECT_THAT(problems(plain({"--peft.target_modules=[linear1]", "--ema.enable=true"})),
+              HasSubstr("--ema.enable=true: is not supported with adapters"));
 }
 
 TEST(Refusals, EverythingWrongIsReportedAtOnce) {

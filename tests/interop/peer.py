@@ -13,7 +13,7 @@ from lerobot.configs.policies import PreTrainedConfig
 from lerobot.configs.train import TrainPipelineConfig
 from lerobot.datasets.factory import make_train_eval_datasets
 from lerobot.policies import make_pre_post_processors
-from lerobot.policies.act.modeling_act import ACTPolicy
+from lerobot.policies.factory import get_policy_class
 from lerobot.scripts import lerobot_train
 
 import trainer
@@ -62,8 +62,9 @@ class LoadedPolicy:
 
     def __init__(self, folder: pathlib.Path):
         self.config = TrainPipelineConfig.from_pretrained(folder)
-        self.policy = ACTPolicy.from_pretrained(folder)
-        self.preprocessor, self.postprocessor = make_pre_post_processors(PreTrainedConfig.from_pretrained(folder), pretrained_path=folder)
+        config = PreTrainedConfig.from_pretrained(folder)
+        self.policy = get_policy_class(config.type).from_pretrained(folder)
+        self.preprocessor, self.postprocessor = make_pre_post_processors(config, pretrained_path=folder)
         self.dataset, self.eval_dataset = make_train_eval_datasets(self.config)
 
     def batch(self, rows, dataset=None) -> dict:

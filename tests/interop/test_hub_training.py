@@ -439,6 +439,35 @@ def test_a_policy_of_the_hub_is_fine_tuned(hub, client, tmp_path):
     assert pathlib.Path(real(snapshot_download, "lab/base", allow_patterns=["config.json"])).name == recorded["pretrained_revision"]
 
 
+def test_an_adapter_of_a_policy_on_the_hub_is_published_and_goes_on(hub, client, tmp_path):
+    base = trainer.PROJECT / "tests/data/checkpoints/state_single/000040/pretrained_model"
+    one = hub(*ACCOUNTS, f"--model=lab/base={base}")
+    common = {**local("toy_state"), **trainer.RUN, "steps": 4, "save_freq": 2, "log_samples": "true"}
+    adapter = {"peft.r": 4, "peft.target_modules": "[linear1]", "policy.repo_id": "lab/adapter", "policy.push_to_hub": "true"}
+    run = tmp_path / "run"
+    one.run("lerobot-train", {**common, **adapter, "policy.path": "lab/base", "output_dir": run}, HF_TOKEN=WRITE)
+    saved = run / "checkpoints/000004/pretrained_model"
+    config = json.loads((saved / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "lab/base"
+    assert len(config["revision"]) == 40
+    real = client(one, tmp_path / "theirs", token=WRITE)
+    published = pathlib.Path(real(snapshot_download, "lab/adapter"))
+    for name in ("adapter_model.safetensors", "adapter_config.json", "config.json"):
+        assert (published / name).read_bytes() == (saved / name).read_bytes(), name
+    assert not (published / "model.safetensors").exists()
+    # A revision of the base is none of this repository.
+    assert json.loads((published / "config.json").read_text())["pretrained_revision"] is None
+    # Resume, and a new run that goes on from the published adapter: both find the base on the Hub, or in the cache.
+    resumed = tmp_path / "resumed"
+    shutil.copytree(run / "checkpoints/000002", resumed / "checkpoints/000002")
+    again = {"resume": "true", "config_path": resumed / "checkpoints/000002", "output_dir": resumed, "log_samples": "true"}
+    one.run("lerobot-train", {**again, "policy.push_to_hub": "false"}, HF_HUB_OFFLINE="1")
+    assert samples(resumed) == samples(run)[2:]
+    on = {**common, "policy.path": "lab/adapter", "policy.push_to_hub": "false", "output_dir": tmp_path / "on"}
+    one.run("lerobot-train", on, HF_TOKEN=READ)
+    assert (tmp_path / "on/checkpoints/000004/pretrained_model/adapter_model.safetensors").exists()
+
+
 def test_merged_shards_are_published(hub, client, tmp_path):
     one = hub(*ACCOUNTS)
     run = tmp_path / "run"

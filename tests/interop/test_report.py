@@ -40,3 +40,18 @@ def test_the_resume_command_of_a_report_goes_on(programs, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (run.checkpoint(3) / "pretrained_model").is_dir()
+
+
+def test_the_python_of_an_adapters_report_puts_it_onto_its_policy(programs, tmp_path):
+    base = trainer.train(programs, tmp_path / "base", {**trainer.TINY_ACT, **trainer.RUN, **trainer.dataset("toy_state"), "steps": 1})
+    flags = {"policy.path": base.model(1), "policy.push_to_hub": "false", "peft.target_modules": "[linear1, linear2]", "peft.r": 4}
+    run = trainer.train(programs, tmp_path / "adapter", {**flags, **trainer.RUN, **trainer.dataset("toy_state"), "steps": 2})
+    page = (run.output / "report.html").read_text()
+    assert re.search(r"of [\d,]+ parameters train", page)
+    names: dict = {}
+    exec(next(text for text in snippets(page) if "PeftModel" in text), names)  # noqa: S102
+    assert type(names["policy"]).__name__ == "PeftModel"
+    observation = {name: torch.zeros(feature.shape) for name, feature in names["policy"].config.input_features.items()}
+    with torch.no_grad():
+        action = names["postprocess"](names["policy"].select_action(names["preprocess"](observation)))
+    assert numpy.isfinite(action.numpy()).all()

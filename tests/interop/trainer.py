@@ -25,6 +25,21 @@ TINY_ACT = {
     "policy.n_action_steps": 5,
     "policy.dropout": 0.0,
 }
+# The small diffusion policy of tests/data. Noise and its steps are random, and crops in training.
+TINY_DIFFUSION = {
+    "policy.type": "diffusion",
+    "policy.device": "cpu",
+    "policy.push_to_hub": "false",
+    "policy.pretrained_backbone_weights": "null",
+    "policy.horizon": 8,
+    "policy.n_action_steps": 4,
+    "policy.down_dims": "[16,32]",
+    "policy.diffusion_step_embed_dim": 16,
+    "policy.num_train_timesteps": 20,
+    "policy.spatial_softmax_num_keypoints": 8,
+    "policy.optimizer_lr": 1e-3,
+    "policy.scheduler_warmup_steps": 5,
+}
 RUN = {"seed": 1000, "batch_size": 4, "num_workers": 0, "log_freq": 1, "env_eval_freq": 0}
 
 

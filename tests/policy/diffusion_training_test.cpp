@@ -35,11 +35,11 @@ void expect_activations(const Expected& expected, const Listener& listener) {
     expected.expect_near(key, heard, 1e-5, 1e-3);
     ++compared;
   }
-  EXPECT_GE(compared, 18);
+  EXPECT_GE(compared, 15);
 }
 
-/// Whether Adam makes full steps of a gradient that is rounding noise: of the bias of the softmax's
-/// scores, and of biases before a normalisation whose groups are single channels.
+/// Whether the gradient is rounding noise, of which Adam makes full steps all the same: of the bias
+/// of the softmax's scores, and of biases before a normalisation whose groups are single channels.
 bool follows_rounding(const std::string& parameter, const DiffusionConfig& config) {
   return parameter.ends_with("pool.nets.bias") ||
          (config.n_groups == config.down_dims[0] && parameter.ends_with("block.0.bias"));
@@ -68,10 +68,11 @@ TEST_P(DiffusionTraining, GivesLeRobotsLossGradientsAndNextThreeUpdates) {
   EXPECT_TRUE(output.metrics.empty());
   const double loss = meta["loss"].get<double>();
   EXPECT_NEAR(output.loss.item<double>(), loss, 1e-6 * loss);
+  const auto& config = dynamic_cast<const DiffusionConfig&>(policy->config());
   for (const auto& [parameter_name, parameter] : parameters) {
     ASSERT_TRUE(parameter.grad().defined()) << parameter_name;
-    // Some gradients are zero but for rounding (the softmax does not see its scores' bias).
-    expected.expect_near("grad/" + parameter_name, parameter.grad(), 2e-5, 5e-3);
+    const double floor = follows_rounding(parameter_name, config) ? 1e-2 : 1e-3;
+    expected.expect_near("grad/" + parameter_name, parameter.grad(), 2e-5, floor);
   }
 
   const auto update = [&] {
@@ -82,7 +83,6 @@ TEST_P(DiffusionTraining, GivesLeRobotsLossGradientsAndNextThreeUpdates) {
   };
   const double norm = meta["grad_norm"].get<double>();
   EXPECT_NEAR(update(), norm, 1e-5 * norm);
-  const auto& config = dynamic_cast<const DiffusionConfig&>(policy->config());
   for (const auto& [parameter_name, parameter] : parameters) {
     // Where a gradient is rounding noise its sign, and so a step of at most the rate, is arbitrary.
     const double scale = std::max(parameter.abs().max().item<double>(), 1e-3);

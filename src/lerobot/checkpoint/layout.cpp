@@ -66,8 +66,8 @@ std::optional<std::string> missing_part(const fs::path& checkpoint) {
   if (is_folder(checkpoint / shards) && !is_there(checkpoint / shards / ".metadata"))
     return (shards / ".metadata").string();
   const fs::path adapter_config = model / config::kAdapterConfigFile;
-  const bool adapter = is_there(checkpoint / model / kAdapterModelFile) ||
-                       is_there(checkpoint / adapter_config);
+  const bool adapter =
+      is_there(checkpoint / model / kAdapterModelFile) || is_there(checkpoint / adapter_config);
   if (adapter && !is_whole_json_file(checkpoint / adapter_config)) return adapter_config.string();
   const fs::path weights = model / (adapter ? kAdapterModelFile : kModelFile);
   if (!is_whole_tensor_file(checkpoint / weights) &&

@@ -92,6 +92,7 @@ void TrainParser::read_policy_file(const std::string& path, const Json* override
     Codec<std::shared_ptr<PolicyConfig>>::read(reader, content.content, policy);
     note_file(reader, "policy.", file);
     if (!policy) return;
+    policy->pretrained_revision.reset();  // of what this policy was trained from, if anything
     if (overrides != nullptr) {
       Reader file = file_reader();
       file.merge_maps = true;

@@ -9,8 +9,8 @@
 #include "lerobot/base/utf8.h"
 #include "lerobot/config/command_line.h"
 #include "lerobot/config/reader.h"
-#include "lerobot/config/trackio_names.h"
 #include "lerobot/config/step_range.h"
+#include "lerobot/config/trackio_names.h"
 #include "lerobot/hub/location.h"
 #include "lerobot/hub/repo.h"
 #include "lerobot/hub/url.h"
@@ -259,10 +259,9 @@ void check_adapter(Rules& rules, const TrainConfig& config) {
   if (peft.method_type != "LORA" && peft.method_type != "lora")
     rules.broken("peft.method_type", "={}: is not supported; there is LORA", peft.method_type);
   if (!policy.pretrained_path)
-    rules.broken("peft.method_type",
-                 "={}: training from scratch with adapters is unlikely to give good results; name "
-                 "the policy to fine-tune with --policy.path",
-                 peft.method_type);
+    rules.broken("policy.path",
+                 " is required with --peft.*: adapters fine-tune a policy; training from scratch "
+                 "with them is unlikely to give good results");
   if (peft.target_modules && !peft.target_modules->is_string() &&
       !is_list_of_names(*peft.target_modules))
     rules.broken("peft.target_modules",

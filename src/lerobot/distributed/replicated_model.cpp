@@ -201,7 +201,7 @@ class ReplicatedModel final : public TrainingModel {
   nn::NamedTensors parameters_;
   std::vector<at::Tensor> trained_;
   std::vector<at::Tensor> running_buffers_;  // that forward changes
-  std::unique_ptr<c10d::Reducer> reducer_;  // null when nothing is trained
+  std::unique_ptr<c10d::Reducer> reducer_;   // null when nothing is trained
   UnusedParametersNotice notice_;
   bool synchronises_ = false;
   bool has_seen_graph_ = false;

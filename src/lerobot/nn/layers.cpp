@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "lerobot/base/error.h"
+#include "lerobot/nn/convolution_lora.h"
 #include "lerobot/nn/init.h"
 
 namespace lerobot::nn {
@@ -74,15 +75,9 @@ at::Tensor Conv2d::forward(const at::Tensor& x) const {
 }
 
 void Conv2d::add_lora(const LoraOptions& options) {
-  require_init_without_weight(options.init, class_name());
   if (options_.dilation != 1)
     fail("a convolution with dilation {} cannot have an adapter", options_.dilation);
-  Conv2dOptions a = options_;
-  a.bias = false;
-  lora_.scaling = options.scaling();
-  lora_.a = std::make_shared<Conv2d>(weight.size(1), options.r, a);
-  lora_.b = std::make_shared<Conv2d>(options.r, weight.size(0), Conv2dOptions{.bias = false});
-  init_convolution_lora(lora_.a->weight, lora_.b->weight, options);
+  lora_ = draw_convolution_lora(*this, options_, options);
   take_in_lora(lora_.a, lora_.b, weight.device());
 }
 

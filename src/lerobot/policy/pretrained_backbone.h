@@ -30,10 +30,10 @@ std::optional<std::string> backbone_weights_problem(std::string_view backbone,
 /// ~/.cache/torch.
 std::filesystem::path torch_checkpoint_directory();
 
-/// Replaces convolution weights and what the normalisation has (not for ResNetNorm::kGroup). Looks in torch_checkpoint_directory() for
-/// the .pth file (whose SHA-256 must begin as its name says), then for a .safetensors file of the
-/// same stem, then downloads the .pth there. Throws Error naming the file, where it was looked for,
-/// and
+/// Replaces convolution weights and what the normalisation has (not for ResNetNorm::kGroup). Looks
+/// in torch_checkpoint_directory() for the .pth file (whose SHA-256 must begin as its name says),
+/// then for a .safetensors file of the same stem, then downloads the .pth there. Throws Error
+/// naming the file, where it was looked for, and
 /// --policy.pretrained_backbone_weights=null.
 void load_backbone_weights(nn::ResNet& backbone, std::string_view backbone_name,
                            std::string_view weights_name);

@@ -26,8 +26,8 @@ std::unique_ptr<Policy> make_policy(const config::PolicyConfig& config,
                                     bool load_pretrained_backbone);
 
 /// Loads model.safetensors into a policy. Not strict, as LeRobot: missing and unexpected names are
-/// logged as warnings. Names of compiled modules ("unet._orig_mod.x") count as the plain ones. A tensor of another shape throws Error naming it and both shapes, before
-/// anything is changed.
+/// logged as warnings. Names of compiled modules ("unet._orig_mod.x") count as the plain ones. A
+/// tensor of another shape throws Error naming it and both shapes, before anything is changed.
 void load_policy_weights(Policy& policy, const std::filesystem::path& file);
 
 /// The pre- and postprocessor of a new policy, with the dataset's statistics. Throws Error naming

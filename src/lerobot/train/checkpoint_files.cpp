@@ -45,8 +45,11 @@ const std::map<std::string, std::string> kModelMetadata = {{"format", "pt"}};
 void add_policy_files(const Session& session, const fs::path& folder,
                       std::vector<FileEntry>& files) {
   const auto& types = policy::policy_types();
-  files.push_back(checkpoint::json_file(folder / config::kPolicyConfigFile,
-                                        config::to_json(*session.config.policy, types)));
+  const auto policy = session.config.policy->clone();
+  // Whoever loads this folder from a repository would take it for a revision of that one.
+  policy->pretrained_revision.reset();
+  files.push_back(
+      checkpoint::json_file(folder / config::kPolicyConfigFile, config::to_json(*policy, types)));
   if (session.adapter)
     files.push_back(checkpoint::text_file(folder / config::kAdapterConfigFile,
                                           to_python_json(session.adapter->document, 2)));

@@ -81,6 +81,8 @@ std::vector<std::string> cameras(const config::FeatureMap& features) {
 std::string details(const config::TrainConfig& config, const dataset::DatasetMetadata& metadata) {
   const config::PolicyConfig& policy = *config.policy;
   std::string out = fmt::format("- License: {}\n", policy.license.value_or(kDefaultLicense));
+  if (policy.use_peft)
+    out += "- Adapter: LoRA; the policy that it belongs on is named in `adapter_config.json`\n";
   if (policy.pretrained_path && !config.resume)
     out += fmt::format("- Fine-tuned from: `{}`\n", *policy.pretrained_path);
   if (metadata.info().robot_type) out += fmt::format("- Robot: {}\n", *metadata.info().robot_type);

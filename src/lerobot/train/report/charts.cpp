@@ -22,12 +22,30 @@ constexpr std::size_t kMostOtherCharts = 24;
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr int kColors = 9;
 
+enum class Style {
+  kNoisy,   ///< drawn faintly, with its average
+  kExact,   ///< as it is
+  kPoints,  ///< few values, far apart
+};
+
 struct Curve {
   const char* key;
   const char* name;
   double scale = 1;
-  bool points = false;  ///< few values, far apart
+  Style style = Style::kNoisy;
 };
+
+const char* name_of(Style style) {
+  switch (style) {
+    case Style::kNoisy:
+      return "noisy";
+    case Style::kExact:
+      return "exact";
+    case Style::kPoints:
+      break;
+  }
+  return "points";
+}
 
 struct Chart {
   const char* title;
@@ -38,10 +56,12 @@ struct Chart {
 
 const std::vector<Chart>& learning_charts() {
   static const std::vector<Chart> charts = {
-      {"Loss", "", {{"loss", "training"}, {"eval_loss", "held out", 1, true}}, true},
+      {"Loss", "", {{"loss", "training"}, {"eval_loss", "held out", 1, Style::kPoints}}, true},
+      // Of policies whose training loss has more terms, the curve above is flat.
+      {"Held-out loss", "", {{"eval_loss", "held out"}}, true},
       {"Gradient norm", "before clipping", {{"grdn", "norm"}}, true},
-      {"Learning rate", "", {{"lr", "rate"}}, true},
-      {"Loss scale", "fp16", {{"scale", "scale"}}, true},
+      {"Learning rate", "", {{"lr", "rate", 1, Style::kExact}}, true},
+      {"Loss scale", "fp16", {{"scale", "scale", 1, Style::kExact}}, true},
   };
   return charts;
 }
@@ -53,7 +73,9 @@ const std::vector<Chart>& speed_charts() {
        "seconds a step, rank 0",
        {{"wait_p50_s", "median"}, {"wait_p95_s", "95 %"}, {"wait_p99_s", "99 %"}},
        true},
-      {"Standing still for checkpoints", "seconds", {{"checkpoint_stall_s", "stall", 1, true}}},
+      {"Standing still for checkpoints",
+       "seconds",
+       {{"checkpoint_stall_s", "stall", 1, Style::kPoints}}},
   };
   return charts;
 }
@@ -106,7 +128,7 @@ class ChartBuilder {
       drawn_.insert(curve.key);
       if (values == nullptr || values->empty()) continue;
       if (!series.empty()) series += ',';
-      series += series_json(curve.name, own_color, curve.points, *values, curve.scale);
+      series += series_json(curve.name, own_color, curve.style, *values, curve.scale);
       legend += legend_entry(curve.name, own_color);
       label += fmt::format("; {}: {}", curve.name, describe(*values, curve.scale));
     }
@@ -136,7 +158,7 @@ class ChartBuilder {
       const Series* values = data_.find(key);
       if (values == nullptr || values->empty()) continue;
       if (!series.empty()) series += ',';
-      series += series_json(name, static_cast<int>(i), false, *values, 1);
+      series += series_json(name, static_cast<int>(i), Style::kExact, *values, 1);
       legend += legend_entry(name, static_cast<int>(i));
       label += fmt::format("; {}: {}", name, describe(*values, 1));
     }
@@ -164,7 +186,7 @@ class ChartBuilder {
                        color % kColors, escape_html(name));
   }
 
-  static std::string series_json(std::string_view name, int color, bool points,
+  static std::string series_json(std::string_view name, int color, Style style,
                                  const Series& series, double scale) {
     const std::vector<ThinPoint> thinned = thin(series, kMostPoints);
     const bool has_buckets = thinned.size() < series.values.size();
@@ -173,9 +195,9 @@ class ChartBuilder {
       return [scale, member](const ThinPoint& p) { return json_number(scale * p.*member); };
     };
     std::string json =
-        fmt::format(R"({{"name":{},"color":{},"points":{},"x":{},"y":{})",
+        fmt::format(R"({{"name":{},"color":{},"style":"{}","x":{},"y":{})",
                     Json(std::string(name)).dump(-1, ' ', true, Json::error_handler_t::replace),
-                    color % kColors, points, json_list(thinned, step),
+                    color % kColors, name_of(style), json_list(thinned, step),
                     json_list(thinned, value(&ThinPoint::mean)));
     if (has_buckets)
       json += fmt::format(R"(,"lo":{},"hi":{})", json_list(thinned, value(&ThinPoint::least)),

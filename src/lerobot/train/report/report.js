@@ -1,5 +1,5 @@
 // Charts of report.html. Draws what the script element "data" holds into the elements .plot:
-//   charts[i] = {kind: "line" | "stack", series: [{name, color, points, x, y, lo, hi}]}
+//   charts[i] = {kind: "line" | "stack", series: [{name, color, style, x, y, lo, hi}]}
 // y is the mean of a bucket of values, lo and hi (when there are buckets) its least and greatest;
 // null: no finite value.
 "use strict";
@@ -155,11 +155,11 @@
     } else {
       for (const s of chart.series) {
         const xs = s.x.map(px), color = `var(--c${s.color})`;
-        const isRough = !s.points && s.x.length > 20 && state.smoothing > 0;
+        const isRough = s.style === "noisy" && s.x.length > 20 && state.smoothing > 0;
         if (s.lo) svg("path", { d: band(xs, s.lo.map(py), s.hi.map(py)), fill: color, "fill-opacity": .16 }, root);
         svg("path", { d: path(xs, s.y.map(py)), fill: "none", stroke: color, "stroke-width": isRough ? 1 : 1.8, "stroke-opacity": isRough ? .35 : 1, "stroke-linejoin": "round" }, root);
         if (isRough) svg("path", { d: path(xs, smooth(s.y, state.smoothing).map(py)), fill: "none", stroke: color, "stroke-width": 2, "stroke-linejoin": "round" }, root);
-        if (s.points || s.x.length < 3)
+        if (s.style === "points" || s.x.length < 3)
           s.y.forEach((value, i) => { if (py(value) !== null) svg("circle", { cx: xs[i], cy: py(value), r: 3.2, fill: color }, root); });
       }
     }
@@ -207,10 +207,9 @@
       for (const s of rows) {
         if (!s.x.length) continue;
         const i = nearest(s.x, step);
-        if (s.points && s.x[i] !== step) continue;
         const row = document.createElement("div"), name = document.createElement("span"), mark = document.createElement("i"), value = document.createElement("b");
         mark.style.background = `var(--c${s.color})`;
-        name.append(mark, s.name);
+        name.append(mark, s.style === "points" && s.x[i] !== step ? `${s.name}, step ${s.x[i]}` : s.name);
         value.textContent = s.y[i] === null ? "not finite" : short(s.y[i]) + (s.lo && s.lo[i] !== s.hi[i] ? ` (${short(s.lo[i])} … ${short(s.hi[i])})` : "");
         row.append(name, value);
         tip.appendChild(row);

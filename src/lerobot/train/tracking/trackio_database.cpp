@@ -12,7 +12,6 @@
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
-#include "lerobot/base/log.h"
 #include "lerobot/train/tracking/sqlite.h"
 
 namespace lerobot::train {
