@@ -11,7 +11,7 @@ from lerobot.policies.factory import make_policy
 from peft import PeftModel
 from safetensors.torch import load_file
 
-from trainer import RUN, TINY_ACT, TrainingFailed, dataset
+from trainer import RUN, TINY_ACT, TINY_DIFFUSION, TrainingFailed, dataset
 
 BASE = {**dataset("toy_state"), **TINY_ACT, **RUN, "steps": 4, "save_freq": 4}
 CAMERAS = {**dataset("toy_h264"), **TINY_ACT, **RUN, "steps": 2, "save_freq": 2, "policy.use_vae": "false"}
@@ -78,6 +78,20 @@ def test_convolutions_of_the_backbone_take_adapters(runs):
     ours, theirs = runs.ours(**flags), runs.theirs(**flags)
     assert ours.losses == pytest.approx(theirs.losses, rel=1e-4)
     expect_same_adapter(ours.model(2), theirs.model(2), 5e-5)
+
+
+def test_diffusions_convolutions_take_adapters(runs):
+    base = runs.theirs(**{**dataset("toy_state"), **TINY_DIFFUSION, **RUN, "steps": 2, "save_freq": 2}).model(2)
+    # A rate in the first update, too.
+    flags = adapted(
+        base,
+        **{"peft.target_modules": '["conv1.block.0","cond_encoder.1"]', "policy.scheduler_warmup_steps": 0},
+        **{"peft.full_training_modules": '["final_conv.1"]'},
+    )
+    ours, theirs = runs.ours(**flags), runs.theirs(**flags)
+    assert ours.indices == theirs.indices
+    assert ours.losses == pytest.approx(theirs.losses, rel=1e-5)
+    expect_same_adapter(ours.model(4), theirs.model(4), 2e-5)
 
 
 def test_first_values_are_pefts(runs):

@@ -129,6 +129,42 @@ INSTANTIATE_TEST_SUITE_P(Oracles, DiffusionHeldOutLoss,
                                          "diffusion_two_cameras", "diffusion_shared"),
                          [](const auto& info) { return std::string(info.param); });
 
+// --- A checkpoint at work
+// -----------------------------------------------------------------------------
+
+class DiffusionCheckpoint : public testing::TestWithParam<const char*> {};
+
+TEST_P(DiffusionCheckpoint, OfLeRobotActsHereAsThere) {
+  const auto folder =
+      std::filesystem::path(LEROBOT_TEST_DATA) / "checkpoints/diffusion_state/000020" / GetParam();
+  const auto config = config::read_policy_config(folder / "config.json", policy_types());
+  const auto policy = make_policy(*config, false);
+  load_policy_weights(*policy, folder / "model.safetensors");
+  policy->module().train(false);
+  const auto processors = load_processors(*config, folder, {}, nullptr);
+  const serialization::SafetensorsFile expected(oracle("diffusion_state_rollout.safetensors"));
+  const auto of = [&](const char* what, std::int64_t i) {
+    return expected.tensor(std::string(GetParam()) + "/" + what)[i];
+  };
+  seed_torch(77);
+  for (std::int64_t i = 0; i < 12; ++i) {
+    dataset::Batch batch;
+    batch.frame_index = {i};
+    for (const char* name : {"observation.state", "observation.environment_state"})
+      batch.tensors[name] = expected.tensor(std::string("in/") + name)[i];
+    processors.preprocessor.apply(batch);
+    EXPECT_TRUE(batch.at("observation.state").allclose(of("normalised_state", i), 1e-6, 1e-6));
+    batch.tensors["action"] = policy->select_action(batch);
+    expect_close(batch.at("action"), of("normalised_action", i), 1e-5);
+    processors.postprocessor.apply(batch);
+    expect_close(batch.at("action"), of("action", i), 1e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(LiveAndAveraged, DiffusionCheckpoint,
+                         testing::Values("pretrained_model", "pretrained_model_ema"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // --- Queues
 // ---------------------------------------------------------------------------------------
 
@@ -153,6 +189,33 @@ dataset::Batch observation(std::int64_t number) {
   batch.tensors["observation.state"] = at::full({1, 2}, static_cast<double>(number), at::kFloat);
   batch.tensors["observation.environment_state"] = at::full({1, 1}, 0.5, at::kFloat);
   return batch;
+}
+
+TEST(DiffusionQueues, HoldOneObservationWithOrWithoutATimeAxisOfItsImages) {
+  DiffusionConfig config;
+  config.input_features = {{"observation.state", {config::FeatureType::kState, {2}}},
+                           {"observation.image", {config::FeatureType::kVisual, {3, 40, 40}}}};
+  config.output_features = {{"action", {config::FeatureType::kAction, {3}}}};
+  config.n_obs_steps = 1;
+  config.horizon = 8;
+  config.down_dims = {8};
+  config.num_train_timesteps = 2;
+  config.pretrained_backbone_weights.reset();
+  const auto policy = make_policy(config, false);
+  policy->module().train(false);
+  const at::Tensor image = at::full({1, 3, 40, 40}, 0.5);
+  dataset::Batch batch;
+  batch.tensors["observation.state"] = at::full({1, 1, 2}, 1.0);
+  batch.tensors["observation.image"] = image;  // as a window of one frame of a video is
+  seed_torch(5);
+  const at::Tensor without_axis = policy->predict_action_chunk(batch);
+  batch.tensors["observation.image"] = image.unsqueeze(1);
+  seed_torch(5);
+  EXPECT_TRUE(policy->predict_action_chunk(batch).equal(without_axis));
+  batch.tensors["observation.state"] = at::full({1, 2}, 1.0);
+  batch.tensors["observation.image"] = image;
+  seed_torch(5);
+  EXPECT_TRUE(policy->select_action(batch).equal(without_axis.select(1, 0)));
 }
 
 TEST(DiffusionQueues, GiveFewerActionsWhereTheHorizonEnds) {

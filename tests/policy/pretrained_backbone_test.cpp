@@ -1,14 +1,17 @@
 #include "lerobot/policy/pretrained_backbone.h"
 
 #include <cstdlib>
+#include <map>
 #include <unistd.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include "lerobot/base/error.h"
 #include "lerobot/base/files.h"
+#include "lerobot/policy/diffusion/diffusion_encoder.h"
 #include "lerobot/serialization/safetensors.h"
 #include "tests/support/error_of.h"
 
@@ -51,6 +54,36 @@ TEST_F(PretrainedBackbone, ComesFromTheTorchCache) {
   const nn::NamedTensors loaded = model_.state_dict();
   for (std::size_t i = 0; i < loaded.size(); ++i)
     EXPECT_TRUE(loaded[i].second.equal(saved[i].second)) << loaded[i].first;
+}
+
+TEST_F(PretrainedBackbone, OfDiffusionHasSeenOneBlackImageMore) {
+  // Statistics and weights of some training, with and without a counter of its batches.
+  const nn::ResNet source(*nn::find_resnet("resnet18"), {.norm = nn::ResNetNorm::kBatch});
+  for (const bool counts : {true, false}) {
+    serialization::NamedTensors saved;
+    for (auto& [name, tensor] : source.state_dict()) {
+      if (name.ends_with("num_batches_tracked")) {
+        if (counts) saved.emplace_back(name, tensor + 41);
+      } else {
+        saved.emplace_back(name, tensor.detach() + 0.5);
+      }
+    }
+    serialization::save_safetensors(torch_checkpoint_directory() / "resnet18-f37072fd.safetensors",
+                                    saved);
+    DiffusionConfig config;
+    config.input_features = {{"observation.image", {config::FeatureType::kVisual, {3, 64, 64}}}};
+    const DiffusionRgbEncoder encoder(config, /*load_pretrained=*/true);
+    std::map<std::string, at::Tensor> state;
+    for (const auto& [name, tensor] : encoder.state_dict()) state.emplace(name, tensor);
+    const at::Tensor weight = state.at("backbone.0.weight").detach();
+    EXPECT_TRUE(weight.equal(saved.front().second));
+    EXPECT_EQ(state.at("backbone.1.num_batches_tracked").item<std::int64_t>(), counts ? 42 : 1);
+    // A black image is zero behind the first convolution: a tenth of mean 0 and of variance 0.
+    const at::Tensor mean = state.at("backbone.1.running_mean");
+    const at::Tensor variance = state.at("backbone.1.running_var");
+    EXPECT_TRUE(mean.allclose(at::full_like(mean, 0.9 * 0.5)));
+    EXPECT_TRUE(variance.allclose(at::full_like(variance, 0.9 * 1.5)));
+  }
 }
 
 TEST_F(PretrainedBackbone, IsAskedForByNameAndPlaceWhenItIsMissing) {

@@ -31,8 +31,9 @@ class StreamLoaderTest : public testing::Test {
 config::DeltaIndices windows(std::vector<std::int64_t> observation,
                              std::vector<std::int64_t> action) {
   config::DeltaIndices indices;
-  if (!observation.empty()) indices.observation = std::move(observation);
-  if (!action.empty()) indices.action = std::move(action);
+  indices.image = observation;
+  indices.observation = std::move(observation);
+  indices.action = std::move(action);
   return indices;
 }
 

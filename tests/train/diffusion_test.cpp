@@ -1,6 +1,7 @@
 // Whole runs of the diffusion policy against LeRobot's own (tests/data/logs): samples, losses and
 // gradient norms of every step, and what is left behind; and what such a policy asks of several
 // processes.
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 
 #include "tests/train/lerobot_runs.h"
@@ -10,6 +11,10 @@ namespace {
 
 class Diffusion : public ReproducesLeRobot {
  protected:
+  /// As LeRobot's runs: the threads of a convolution decide the order of its sums, and batch
+  /// normalisation lets such differences grow.
+  Diffusion() { at::set_num_threads(1); }
+
   /// The flags that LeRobot's runs share.
   std::vector<std::string> diffusion(const std::string& run, const std::string& dataset,
                                      const fs::path& root, int steps) const {

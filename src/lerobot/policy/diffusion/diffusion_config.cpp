@@ -127,9 +127,10 @@ void check_unet(Rules& rules, const DiffusionConfig& c) {
                 "policy.diffusion_step_embed_dim: must be even (sines and cosines) and at least 4, "
                 "found {}",
                 c.diffusion_step_embed_dim);
-  rules.require(!c.compile_model,
-                "policy.compile_model: there is no compiler here, the network runs as it is; use "
-                "--policy.compile_model=false (weights of a compiled one are read all the same)");
+  rules.require(
+      !c.compile_model,
+      "policy.compile_model: there is no compiler here, the network runs as it is; use "
+      "--policy.compile_model=false (with --policy.path, weights of a compiled one are read)");
 }
 
 void check_noise(Rules& rules, const DiffusionConfig& c) {
