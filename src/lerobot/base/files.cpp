@@ -132,8 +132,9 @@ void write_file_atomic(const fs::path& path, std::string_view text) {
   std::error_code error;
   fs::rename(temporary, path, error);
   if (error) {
+    const int number = error.value();
     fs::remove(temporary, error);
-    fail_system(error.value(), "{}: cannot be replaced", path.string());
+    fail_system(number, "{}: cannot be replaced", path.string());
   }
   sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }

@@ -184,8 +184,9 @@ Json parse_json(std::string_view text, std::string_view name) {
     Json value = Json::parse(quote_bare_constants(text));
     restore_constants(value);
     return value;
-  } catch (const nlohmann::json::parse_error& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+  } catch (const nlohmann::json::exception& error) {
+    // Also a number that overflows. "[json.exception.parse_error.101] parse error at line 1, column
+    // 2: ..."
     std::string_view reason = error.what();
     if (const auto end = reason.find("] "); end != reason.npos) reason.remove_prefix(end + 2);
     fail("{}: is not valid JSON: {}", name, reason);

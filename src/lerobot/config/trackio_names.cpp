@@ -36,6 +36,7 @@ std::string canonical_trackio_project(const std::string& project) {
 }
 
 std::string trackio_project_problem(const std::string& project) {
+  if (project.empty()) return "expected a name";
   // trackio keeps the letters of every alphabet, by Python's tables, which are not here.
   if (!std::all_of(project.begin(), project.end(), is_ascii))
     return "names of projects are ASCII letters, digits, '-' and '_'";

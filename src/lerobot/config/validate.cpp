@@ -255,6 +255,12 @@ void check_adapter(Rules& rules, const TrainConfig& config) {
   if (adapts && config.ema.enable)
     rules.broken("ema.enable", "=true: is not supported with adapters; pass --ema.enable=false");
   if (!config.peft) return;
+  if (config.resume && !policy.use_peft) {
+    rules.broken("resume",
+                 "=true: this run trains its whole policy; put adapters on it in a new run, with "
+                 "--policy.path=CHECKPOINT --peft.*");
+    return;
+  }
   const PeftConfig& peft = *config.peft;
   if (peft.method_type != "LORA" && peft.method_type != "lora")
     rules.broken("peft.method_type", "={}: is not supported; there is LORA", peft.method_type);

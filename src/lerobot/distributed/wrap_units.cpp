@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "lerobot/base/error.h"
+#include "lerobot/nn/lora.h"
 
 namespace lerobot::distributed {
 namespace {
@@ -97,6 +98,17 @@ std::set<std::string> unit_names(const NamedModules& modules,
   return units_by_class(modules, present);
 }
 
+/// An adapter's matrices are part of the layer that has them, which may use their weights without
+/// calling them (attention).
+void leave_adapters_in_their_layers(std::set<std::string>& units, const NamedModules& modules) {
+  for (const auto& [name, module] : modules) {
+    const auto* layer = dynamic_cast<const nn::LoraLayer*>(module);
+    if (layer == nullptr || !layer->has_lora()) continue;
+    const std::string matrices = joined(name, "lora_");
+    std::erase_if(units, [&](const std::string& unit) { return unit.starts_with(matrices); });
+  }
+}
+
 /// Names of the modules that stay whole.
 std::set<std::string> ignored_names(const NamedModules& modules,
                                     const std::optional<std::string>& pattern) {
@@ -157,7 +169,8 @@ void check_one_type(const WrapUnit& unit) {
 WrapUnits choose_wrap_units(nn::Module& root, const std::vector<std::string>& declared,
                             const config::FsdpConfig& options, bool one_type) {
   const NamedModules modules = root.named_modules();
-  const std::set<std::string> names = unit_names(modules, declared, options);
+  std::set<std::string> names = unit_names(modules, declared, options);
+  leave_adapters_in_their_layers(names, modules);
   const std::set<std::string> ignored = ignored_names(modules, options.ignored_modules);
 
   WrapUnits result;

@@ -51,9 +51,12 @@ at::Tensor BatchNorm2d::forward(at::Tensor x, const at::Tensor& residual, Activa
     const c10::AutoGradMode no_grad(false);
     num_batches_tracked.add_(1);
   }
-  return finished(at::batch_norm(x, weight, bias, running_mean, running_var, is_training(),
-                                 kNewShare, kEps, at::globalContext().userEnabledCuDNN()),
-                  residual, activation);
+  // Sharded training computes with parameters of low precision; the statistics stay float32.
+  const at::ScalarType type = running_mean.scalar_type();
+  return finished(
+      at::batch_norm(x, weight.to(type), bias.to(type), running_mean, running_var, is_training(),
+                     kNewShare, kEps, at::globalContext().userEnabledCuDNN()),
+      residual, activation);
 }
 
 }  // namespace lerobot::nn

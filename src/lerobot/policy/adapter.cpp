@@ -52,6 +52,11 @@ bool is_linear(const nn::Module& module) {
 
 // --- Which modules -------------------------------------------------------------------------------
 
+void name_targets(AdapterConfig& config, std::vector<std::string> names) {
+  config.document["target_modules"] = names;
+  config.target_modules = std::move(names);
+}
+
 /// peft replaces "all-linear" by the names that it found.
 void resolve_all_linear(AdapterConfig& config, const NamedModules& modules) {
   const auto* pattern = std::get_if<std::string>(&config.target_modules);
@@ -59,8 +64,7 @@ void resolve_all_linear(AdapterConfig& config, const NamedModules& modules) {
   std::vector<std::string> names;
   for (const auto& [name, module] : modules)
     if (!name.empty() && is_linear(*module)) names.push_back(name);
-  config.document["target_modules"] = names;
-  config.target_modules = std::move(names);
+  name_targets(config, std::move(names));
 }
 
 std::regex expression_of(const std::string& pattern) {
@@ -83,9 +87,25 @@ class Targets {
   }
 
   bool match(const std::string& name) {
-    return is_named(name) &&
-           std::none_of(config_.full_training_modules.begin(), config_.full_training_modules.end(),
-                        [&](const std::string& module) { return contains_part(name, module); });
+    if (!is_named(name)) return false;
+    const auto& full = config_.full_training_modules;
+    const bool is_claimed = std::any_of(full.begin(), full.end(), [&](const std::string& module) {
+      return contains_part(name, module);
+    });
+    any_claimed_ |= is_claimed;
+    return !is_claimed;
+  }
+
+  /// Why nothing matched.
+  std::string problem(const NamedModules& modules) const {
+    if (any_claimed_)
+      return fmt::format("target_modules: what {} names is trained whole by full_training_modules",
+                         text());
+    return fmt::format("target_modules: {} is not found in the policy, which has {}{}", text(),
+                       adaptable_names(modules),
+                       expression_ ? "; a text is a regular expression for whole names, endings of "
+                                     "names are a list, such as '[\"linear1\"]'"
+                                   : "");
   }
 
   std::vector<std::string> unused() const {
@@ -113,6 +133,7 @@ class Targets {
   const AdapterConfig& config_;
   std::optional<std::regex> expression_;
   std::set<std::string> used_;
+  bool any_claimed_ = false;
 };
 
 nn::LoraLayer& adaptable(const std::string& name, nn::Module& module) {
@@ -137,9 +158,7 @@ std::vector<std::pair<std::string, nn::LoraLayer*>> find_targets(const AdapterCo
     found.emplace_back(name, &adaptable(name, *module));
     if (module->class_name() == "MultiheadAttention") attention = name;
   }
-  if (found.empty())
-    fail("target_modules: {} is not found in the policy, which has {}", targets.text(),
-         adaptable_names(modules));
+  if (found.empty()) fail("{}", targets.problem(modules));
   if (const auto unused = targets.unused(); !unused.empty()) {
     const std::string problem = fmt::format("target_modules: the policy has no {}; it has {}",
                                             fmt::join(unused, ", "), adaptable_names(modules));
@@ -149,21 +168,23 @@ std::vector<std::pair<std::string, nn::LoraLayer*>> find_targets(const AdapterCo
   return found;
 }
 
-void warn_about_idle_targets(const std::vector<std::pair<std::string, nn::LoraLayer*>>& targets,
-                             const NamedModules& all) {
-  for (const auto& [name, layer] : targets) {
-    const auto* module = dynamic_cast<nn::Module*>(layer);
-    if (module->class_name() != "NonDynamicallyQuantizableLinear") continue;
-    const std::string attention = name.substr(0, name.rfind('.'));
-    const auto parent = std::find_if(all.begin(), all.end(),
-                                     [&](const auto& entry) { return entry.first == attention; });
-    if (parent == all.end() || parent->second->class_name() != "MultiheadAttention") continue;
-    log::warning(
-        "The adapter of {} has no effect, in peft neither: attention uses that weight without "
-        "calling the layer. Target {} to adapt attention",
-        name, last_part(attention));
-    return;
-  }
+/// Output projections of attention that are targeted on their own.
+void check_idle_targets(const std::vector<std::pair<std::string, nn::LoraLayer*>>& targets,
+                        const NamedModules& full) {
+  const auto is_idle = [](const auto& target) {
+    const auto* module = dynamic_cast<const nn::Module*>(target.second);
+    return module->class_name() == "NonDynamicallyQuantizableLinear";
+  };
+  const auto idle = std::find_if(targets.begin(), targets.end(), is_idle);
+  if (idle == targets.end()) return;
+  const std::string attention = idle->first.substr(0, idle->first.rfind('.'));
+  const std::string problem = fmt::format(
+      "the adapter of {} has no effect, in peft neither: attention uses that weight without "
+      "calling the layer. Target {} to adapt attention",
+      idle->first, last_part(attention));
+  if (full.empty() && std::all_of(targets.begin(), targets.end(), is_idle))
+    fail("target_modules: {}", problem);
+  log::warning("{}", problem);
 }
 
 /// Modules that are trained as they are: the outermost ones whose names end so.
@@ -217,6 +238,13 @@ void adapt(Policy& policy, AdapterConfig& config) {
     for (const auto& [trained, module] : full)
       if (name == trained || name.starts_with(trained + ".") || trained.starts_with(name + "."))
         fail("{} is named by target_modules and by full_training_modules: choose one", name);
+  check_idle_targets(targets, full);
+  if (is_new && std::holds_alternative<std::string>(config.target_modules)) {
+    // An expression may match modules without parameters, too, which peft would refuse.
+    std::vector<std::string> names;
+    for (const auto& [name, layer] : targets) names.push_back(name);
+    name_targets(config, std::move(names));
+  }
 
   set_requires_grad(root, false);
   for (const auto& [name, layer] : targets) layer->add_lora(config.lora);
@@ -225,7 +253,6 @@ void adapt(Policy& policy, AdapterConfig& config) {
     module->prefix_names(kFullTraining);
   }
   root.prefix_names(kWrappedPolicy);
-  warn_about_idle_targets(targets, modules);
 }
 
 std::optional<std::string> adapter_tensor_name(std::string_view name) {

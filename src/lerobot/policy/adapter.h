@@ -52,7 +52,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& folder);
 /// Freezes the policy, gives its modules their adapters and frees those that are trained as they
 /// are. Random numbers fall as in peft. Throws Error when no module is to get an adapter, when one
 /// cannot have one, and when modules are named that do not exist: those of a file are logged only.
-/// "all-linear" becomes the names that it stands for.
+/// "all-linear", and a new adapter's expression, become the names that they stand for.
 void adapt(Policy& policy, AdapterConfig& config);
 
 /// The name that an adapted policy's tensor has in adapter_model.safetensors; nothing for one of

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "lerobot/base/error.h"
+#include "lerobot/base/log.h"
 #include "lerobot/config/reader.h"
 #include "lerobot/config/run_folder.h"
 #include "lerobot/policy/adapter.h"
@@ -102,6 +103,7 @@ class AdapterFile {
 
   AdapterConfig read() const {
     check_method();
+    warn_about_unknown_settings();
     AdapterConfig config;
     config.base = text("base_model_name_or_path", "the path of the policy that it was trained on");
     if (is_set("revision")) config.base_revision = text("revision", "a revision");
@@ -132,6 +134,18 @@ class AdapterFile {
       fail("{}: {} is {}, which is not supported; expected {}", path_, key,
            short_json(content_[key]), short_json(value));
     }
+  }
+
+  void warn_about_unknown_settings() const {
+    static const std::array<std::string_view, 8> kRead = {
+        "auto_mapping", "base_model_name_or_path", "init_lora_weights",
+        "lora_alpha",   "modules_to_save",         "r",
+        "revision",     "target_modules"};
+    const Json usual = untouched_settings();
+    for (const auto& [key, value] : content_.items())
+      if (!usual.contains(key) && !value.is_null() &&
+          std::find(kRead.begin(), kRead.end(), key) == kRead.end())
+        log::warning("{}: the setting {} is not known here and has no effect", path_, key);
   }
 
   static bool does_not_matter(const std::string& key) {

@@ -138,10 +138,14 @@ PretrainedPolicy fetch_base(const policy::AdapterConfig& adapter, const fs::path
       fail("{} is itself an adapter, expected a whole policy", base.folder.string());
     return base;
   } catch (const Error& error) {
+    const std::string where =
+        fs::path(adapter.base).is_absolute() || config::may_be_on_hub(adapter.base)
+            ? ""
+            : fmt::format(" (from {})", fs::current_path().string());
     fail(
-        "the adapter in {} was trained on the policy {}, which can't be opened: {}. Put it back, "
+        "the adapter in {} was trained on the policy {}{}, which can't be opened: {}. Put it back, "
         "or write where it is now into base_model_name_or_path of {}",
-        folder.string(), adapter.base, error.what(),
+        folder.string(), adapter.base, where, error.what(),
         (folder / config::kAdapterConfigFile).string());
   }
 }

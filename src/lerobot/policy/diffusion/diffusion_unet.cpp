@@ -28,6 +28,11 @@ struct Sequential final : nn::Module {
   }
 };
 
+/// For the name: what chooses modules by theirs finds it, as in Python.
+struct Identity final : nn::Module {
+  Identity() : Module("Identity") {}
+};
+
 }  // namespace
 
 at::Tensor step_embedding(const at::Tensor& steps, std::int64_t size) {
@@ -78,6 +83,8 @@ DiffusionResidualBlock::DiffusionResidualBlock(std::int64_t in, std::int64_t out
   if (in != out)
     residual_conv_ = register_module("residual_conv",
                                      std::make_shared<nn::Conv1d>(in, out, nn::Conv1dOptions{}));
+  else
+    register_module("residual_conv", std::make_shared<Identity>());
 }
 
 at::Tensor DiffusionResidualBlock::forward(const at::Tensor& x, const at::Tensor& condition,
