@@ -63,6 +63,15 @@ TEST(ParseJson, NamesTheFileOfABrokenText) {
   }
 }
 
+TEST(ParseJson, NamesTheFileOfANumberThatOverflows) {
+  try {
+    parse_json("{\"loss\": 1e999}", "metrics.jsonl");
+    FAIL() << "was read";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("metrics.jsonl"), std::string::npos) << error.what();
+  }
+}
+
 TEST(DuplicateJsonKeys, AreNamedWithTheirPath) {
   EXPECT_TRUE(duplicate_json_keys(R"({"a": 1, "b": {"a": 2}, "c": [{"a": 1}, {"a": 2}]})").empty());
   const std::vector<std::string> names = duplicate_json_keys(

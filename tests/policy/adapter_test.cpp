@@ -195,6 +195,24 @@ TEST_F(Adapter, IsRefusedForLayersThatCannotHaveOne) {
               HasSubstr("a list of modules"));
 }
 
+TEST_F(Adapter, SaysWhyPlainTextsAndClaimedModulesMatchNothing) {
+  EXPECT_THAT(error_of([&] { adapt_with("linear1"); }),
+              HasSubstr("a regular expression for whole"));
+  EXPECT_THAT(error_of([&] { adapt_with({"linear1"}, {"linear1"}); }),
+              HasSubstr("is trained whole by full_training_modules"));
+}
+
+TEST_F(Adapter, ThatCannotHaveAnyEffectIsRefused) {
+  EXPECT_THAT(error_of([&] { adapt_with({"out_proj"}); }),
+              AllOf(HasSubstr("has no effect"), HasSubstr("Target self_attn")));
+}
+
+TEST_F(Adapter, OfAnExpressionIsRecordedByTheNamesOfItsLayers) {
+  // peft would refuse the dropout beside them.
+  const AdapterConfig adapter = adapt_with(".*decoder.*(linear1|dropout1)");
+  EXPECT_EQ(adapter.document["target_modules"], Json({"model.decoder.layers.0.linear1"}));
+}
+
 TEST_F(Adapter, LeavesThePolicyAloneWhenItIsRefused) {
   const auto before = policy_->module().named_parameters();
   EXPECT_NE(error_of([&] { adapt_with({"linear1", "norm1"}); }), "");

@@ -260,6 +260,20 @@ TEST_F(AdapterTraining, GoesOnFromAnAdapterOnNewData) {
             read_json_file(adapter / "adapter_config.json"));
 }
 
+TEST_F(AdapterTraining, IsNeverAUnitApartFromItsLayer) {
+  const auto numbers = [&](const std::string& name, const std::vector<std::string>& flags) {
+    const auto run =
+        launch(2, with(with(quiet(name), {"--steps=2", "--parallelism.dp_shard=2"}), flags));
+    EXPECT_EQ(run.code, 0) << run.text;
+    return samples(name, 0);
+  };
+  const auto expected = numbers("declared", {});
+  ASSERT_EQ(expected.size(), 2U);
+  expect_steps(numbers("small", {"--accelerator.fsdp.min_num_params=100"}), expected, 0, 1e-5);
+  expect_steps(numbers("linear", {"--accelerator.fsdp.wrap_modules=[\"Linear\"]"}), expected, 0,
+               1e-5);
+}
+
 TEST_F(AdapterTraining, KeepsIgnoredModulesOfPeftsNamesWhole) {
   const auto run = launch(
       2, with(quiet("run"),

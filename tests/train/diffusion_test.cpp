@@ -214,5 +214,19 @@ TEST_F(Diffusion, SavesTheRunningStatisticsOfRankZerosBatchesInEveryLayout) {
   EXPECT_EQ(counters, 40);
 }
 
+TEST_F(Diffusion, TrainsInLowPrecisionShardsWithBatchNormalisation) {
+  // Parameters are bfloat16 then, running statistics stay float32.
+  const auto run = launch(2, with(on_images("run", 2), {"--parallelism.dp_shard=2",
+                                                        "--accelerator.mixed_precision=bf16"}));
+  ASSERT_EQ(run.code, 0) << run.text;
+  const auto expected = lines(data() / "logs/diffusion_pusht.rank0.jsonl");
+  // The same weights and noise, other samples in half of the batch.
+  EXPECT_NEAR(samples("run")[0]["loss"].get<double>(), expected[0]["loss"].get<double>(), 0.5);
+  const auto weights = checkpoint::open_tensor_file(checkpoint("run", "000002") /
+                                                    "pretrained_model/model.safetensors");
+  EXPECT_EQ(weights->dtype("diffusion.rgb_encoder.0.backbone.1.weight"), at::kFloat);
+  EXPECT_EQ(weights->dtype("diffusion.rgb_encoder.0.backbone.1.running_var"), at::kFloat);
+}
+
 }  // namespace
 }  // namespace lerobot::train

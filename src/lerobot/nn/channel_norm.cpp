@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 
 #include "lerobot/base/error.h"
+#include "lerobot/nn/parameter_type.h"
 
 namespace lerobot::nn {
 namespace {
@@ -31,9 +32,9 @@ GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels)
 }
 
 at::Tensor GroupNorm::forward(at::Tensor x, const at::Tensor& residual, Activation activation) {
-  return finished(
-      at::group_norm(x, groups_, weight, bias, kEps, at::globalContext().userEnabledCuDNN()),
-      residual, activation);
+  return finished(at::group_norm(x, groups_, parameter_for(x, weight), parameter_for(x, bias), kEps,
+                                 at::globalContext().userEnabledCuDNN()),
+                  residual, activation);
 }
 
 BatchNorm2d::BatchNorm2d(std::int64_t channels) : ChannelNorm("BatchNorm2d") {

@@ -10,6 +10,7 @@
 #include "lerobot/base/error.h"
 #include "lerobot/nn/convolution_lora.h"
 #include "lerobot/nn/init.h"
+#include "lerobot/nn/parameter_type.h"
 
 namespace lerobot::nn {
 
@@ -50,7 +51,7 @@ LayerNorm::LayerNorm(std::int64_t size) : Callable("LayerNorm") {
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) const {
   constexpr double kEps = 1e-5;
-  return at::layer_norm(x, weight.sizes(), weight, bias, kEps);
+  return at::layer_norm(x, weight.sizes(), parameter_for(x, weight), parameter_for(x, bias), kEps);
 }
 
 Embedding::Embedding(std::int64_t rows, std::int64_t size) : Module("Embedding") {
