@@ -1,6 +1,8 @@
 // Whole runs of the diffusion policy against LeRobot's own (tests/data/logs): samples, losses and
 // gradient norms of every step, and what is left behind; and what such a policy asks of several
 // processes.
+#include <cstdlib>
+
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 
@@ -13,7 +15,10 @@ class Diffusion : public ReproducesLeRobot {
  protected:
   /// As LeRobot's runs: the threads of a convolution decide the order of its sums, and batch
   /// normalisation lets such differences grow.
-  Diffusion() { at::set_num_threads(1); }
+  Diffusion() {
+    ::setenv("OMP_NUM_THREADS", "1", 1);  // else the program takes all CPUs
+    at::set_num_threads(1);
+  }
 
   /// The flags that LeRobot's runs share.
   std::vector<std::string> diffusion(const std::string& run, const std::string& dataset,
