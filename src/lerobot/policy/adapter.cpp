@@ -136,6 +136,12 @@ class Targets {
   bool any_claimed_ = false;
 };
 
+/// Names that the user has just written are a mistake; those of a file may be another version's.
+void report_unknown_names(const std::string& problem, bool is_new) {
+  if (is_new) fail("--peft.{}", problem);
+  log::warning("{}", problem);
+}
+
 nn::LoraLayer& adaptable(const std::string& name, nn::Module& module) {
   if (auto* layer = dynamic_cast<nn::LoraLayer*>(&module)) return *layer;
   fail(
@@ -159,12 +165,10 @@ std::vector<std::pair<std::string, nn::LoraLayer*>> find_targets(const AdapterCo
     if (module->class_name() == "MultiheadAttention") attention = name;
   }
   if (found.empty()) fail("{}", targets.problem(modules));
-  if (const auto unused = targets.unused(); !unused.empty()) {
-    const std::string problem = fmt::format("target_modules: the policy has no {}; it has {}",
-                                            fmt::join(unused, ", "), adaptable_names(modules));
-    if (is_new) fail("--peft.{}", problem);
-    log::warning("{}", problem);
-  }
+  if (const auto unused = targets.unused(); !unused.empty())
+    report_unknown_names(fmt::format("target_modules: the policy has no {}; it has {}",
+                                     fmt::join(unused, ", "), adaptable_names(modules)),
+                         is_new);
   return found;
 }
 
@@ -212,11 +216,10 @@ NamedModules find_full_training(const AdapterConfig& config, const NamedModules&
     std::set<std::string> ends;
     for (const auto& [name, module] : modules)
       if (!name.empty() && !module->own_parameters().empty()) ends.insert(last_part(name));
-    const std::string problem =
+    report_unknown_names(
         fmt::format("full_training_modules: no module of the policy is called {}; there are {}",
-                    ending, fmt::join(ends, ", "));
-    if (is_new) fail("--peft.{}", problem);
-    log::warning("{}", problem);
+                    ending, fmt::join(ends, ", ")),
+        is_new);
   }
   return found;
 }

@@ -62,16 +62,6 @@ Json untouched_settings() {
           {"velora_config", nullptr}};
 }
 
-/// peft sorts the keys.
-Json sorted(const Json& object) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : object.items()) keys.push_back(key);
-  std::sort(keys.begin(), keys.end());
-  Json result = Json::object();
-  for (const std::string& key : keys) result[key] = object[key];
-  return result;
-}
-
 Json to_document(const AdapterConfig& config, const std::optional<std::string>& init,
                  Policy& policy) {
   Json document = untouched_settings();
@@ -88,7 +78,7 @@ Json to_document(const AdapterConfig& config, const std::optional<std::string>& 
              config.target_modules);
   document["modules_to_save"] =
       config.full_training_modules.empty() ? Json(nullptr) : Json(config.full_training_modules);
-  return sorted(document);
+  return nlohmann::json(document);  // peft sorts the keys
 }
 
 // --- Reading -------------------------------------------------------------------------------------

@@ -40,23 +40,18 @@ void RunRecords::checkpoint_stall(std::int64_t step, double seconds) {
   metrics_.append({{"step", step}, {"checkpoint_stall_s", seconds}, {"unix_time", unix_time()}});
 }
 
-void RunRecords::checkpoint_saved(const std::filesystem::path&) noexcept { write_report(); }
+void RunRecords::checkpoint_saved() noexcept { write_report(); }
 
 void RunRecords::finished(std::int64_t step) {
   end(RunStatus::kFinished, fmt::format("all {} steps are done", step));
-  if (tracked_) tracked_->finish();
 }
 
 void RunRecords::stopped(std::int64_t step, int signal) {
   end(RunStatus::kStopped,
       fmt::format("stopped by {} after step {}", signal == SIGINT ? "SIGINT" : "SIGTERM", step));
-  if (tracked_) tracked_->finish();
 }
 
-void RunRecords::failed(std::string_view message) noexcept {
-  end(RunStatus::kFailed, message);
-  if (tracked_) tracked_->finish();
-}
+void RunRecords::failed(std::string_view message) noexcept { end(RunStatus::kFailed, message); }
 
 void RunRecords::end(RunStatus status, std::string_view message) noexcept {
   {
@@ -65,6 +60,7 @@ void RunRecords::end(RunStatus status, std::string_view message) noexcept {
     state_.message = message;
   }
   write_report();
+  if (tracked_) tracked_->finish();
 }
 
 /// A run is not ended because its report can't be written: `lerobot-train --report` makes it anew.

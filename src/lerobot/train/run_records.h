@@ -41,8 +41,8 @@ class RunRecords {
   void held_out_loss(std::int64_t step, double loss, double seconds);
   /// How long training stood still for a checkpoint.
   void checkpoint_stall(std::int64_t step, double seconds);
-  /// A complete checkpoint. From the thread that writes it; does not throw.
-  void checkpoint_saved(const std::filesystem::path& checkpoint) noexcept;
+  /// A checkpoint is complete. From the thread that writes it; does not throw.
+  void checkpoint_saved() noexcept;
 
   // The end of the run: one of these.
 

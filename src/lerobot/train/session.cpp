@@ -172,20 +172,18 @@ void build_policy(Session& session, const dataset::DatasetStats& statistics) {
   const config::TrainConfig& cfg = session.config;
   const auto& pretrained = cfg.policy->pretrained_path;
   session.policy = policy::make_policy(*cfg.policy, /*load_pretrained_backbone=*/!pretrained);
+  fs::path directory;
   if (pretrained) {
-    const fs::path directory = fetch_policy(*pretrained, cfg.policy->pretrained_revision).folder;
+    directory = fetch_policy(*pretrained, cfg.policy->pretrained_revision).folder;
     start_from(session, directory);
     session.processors = policy::load_processors(*cfg.policy, directory, cfg.rename_map,
                                                  cfg.resume ? nullptr : &statistics);
-    session.model =
-        distributed::make_training_model(*session.policy, *session.world, cfg.accelerator);
-    if (session.adapter && !session.adapter->is_new && !cfg.resume)
-      load_weights(session, directory);
   } else {
     session.processors = policy::make_processors(*cfg.policy, statistics);
-    session.model =
-        distributed::make_training_model(*session.policy, *session.world, cfg.accelerator);
   }
+  session.model =
+      distributed::make_training_model(*session.policy, *session.world, cfg.accelerator);
+  if (session.adapter && !session.adapter->is_new && !cfg.resume) load_weights(session, directory);
 }
 
 std::int64_t most_ranks_of_a_host(const distributed::World& world) {

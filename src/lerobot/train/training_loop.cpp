@@ -102,7 +102,7 @@ class TrainingLoop {
               session.output_dir / config::kCheckpointsFolder, config_.steps,
               world.mesh().is_sharded() ? world.background() : distributed::Communicator()),
           [this](const fs::path& checkpoint) {
-            if (records_ != nullptr) records_->checkpoint_saved(checkpoint);
+            if (records_ != nullptr) records_->checkpoint_saved();
             if (uploads_) uploads_->add(checkpoint);
           });
     // LeRobot's train_config.json has no such option, so that the files themselves tell a resumed
